@@ -1,0 +1,52 @@
+"""Keras 3 models on every device and machine, equal to one device.
+
+Importing this module loads neither Keras nor a backend; its names are
+resolved when they are first used.
+"""
+
+import importlib
+import os
+import typing
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it.
+_PUBLIC = {
+    "data_parallel": "keras_parallel.strategies.data",
+    "list_devices": "keras_parallel.engines",
+    "multi_gpu_model": "keras_parallel.strategies.data",
+    "use_virtual_devices": "keras_parallel.engines",
+}
+_PUBLIC_MODULES = ("testing",)
+
+__all__ = sorted([*_PUBLIC, *_PUBLIC_MODULES])
+
+if typing.TYPE_CHECKING:
+    from keras_parallel import testing
+    from keras_parallel.engines import list_devices
+    from keras_parallel.engines import use_virtual_devices
+    from keras_parallel.strategies.data import data_parallel
+    from keras_parallel.strategies.data import multi_gpu_model
+
+
+def __getattr__(name):
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in _PUBLIC_MODULES:
+        return importlib.import_module(f"keras_parallel.{name}")
+    raise AttributeError(f"module 'keras_parallel' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])
+
+
+def _prepare():
+    from keras_parallel.engines import _select
+
+    _select.choose_backend()
+    if os.environ.get(_select.VIRTUAL_DEVICES_VARIABLE):
+        _select.apply_environment()
+
+
+_prepare()

@@ -1,0 +1,46 @@
+"""The exceptions of keras-parallel.
+
+    KerasParallelError
+    ├── DeviceError            (also ValueError)      a device that is not there
+    ├── RefusedModelError      (also ValueError)      a model no mode can run
+    ├── OutputNameError        (also ValueError)      a loss for no output
+    ├── DistributionSetError   (also RuntimeError)    keras.distribution is on
+    ├── BackendError           (also RuntimeError)    no engine for the backend
+    ├── AlreadyStartedError    (also RuntimeError)    asked for too late
+    └── NotEqualError          (also AssertionError)  not what one device gives
+
+Each is also the built-in exception that Keras would raise, so code that
+catches `ValueError` keeps working.
+"""
+
+
+class KerasParallelError(Exception):
+    """Base of every exception that keras-parallel raises on purpose."""
+
+
+class DeviceError(KerasParallelError, ValueError):
+    """A device was named that does not exist or cannot be combined."""
+
+
+class RefusedModelError(KerasParallelError, ValueError):
+    """The model cannot be made parallel; the message says why."""
+
+
+class OutputNameError(KerasParallelError, ValueError):
+    """A loss or metric is keyed by a name that is no output of the model."""
+
+
+class DistributionSetError(KerasParallelError, RuntimeError):
+    """A global `keras.distribution` is active beside a parallel model."""
+
+
+class BackendError(KerasParallelError, RuntimeError):
+    """There is no engine for the Keras backend in use."""
+
+
+class AlreadyStartedError(KerasParallelError, RuntimeError):
+    """The backend runs already, so its devices cannot be changed."""
+
+
+class NotEqualError(KerasParallelError, AssertionError):
+    """A parallel model did not train like the same model on one device."""

@@ -1,0 +1,128 @@
+"""The seam: what keras-parallel asks of a Keras backend.
+
+An `Engine` knows the devices of one backend and opens `Replicas` on some of
+them. Strategies are written once over these two classes; nothing outside
+this folder asks which backend is active.
+
+Whoever implements them guarantees rule 1 of the project: whatever runs on
+replicas gives the losses, metrics, weights, optimizer slots and
+non-trainable variables of the same model trained on one device with the same
+global batches. `tests/contract` holds every engine to the text below.
+"""
+
+import abc
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from keras_parallel.planning import Device
+from keras_parallel.planning import RowLayout
+
+
+class Replicas(abc.ABC):
+    """One copy of a model on each of several devices.
+
+    Args:
+        devices: The devices, in the order in which they take their rows.
+        report: Called with the `RowLayout` of a batch when a batch with that
+            number of rows is placed for the first time.
+    """
+
+    def __init__(
+        self,
+        devices: tuple[Device, ...],
+        report: Callable[[RowLayout], None],
+    ):
+        self.devices = devices
+        self.report = report
+
+    @property
+    @abc.abstractmethod
+    def trainer_layer(self) -> type:
+        """The class to put above the user's model class.
+
+        It overrides what Keras's trainer of this backend offers for that, so
+        that each compiled step of `fit`, `evaluate`, `predict` and
+        `*_on_batch`, a custom `train_step` included, runs on all devices as
+        one step over the global batch. It finds these `Replicas` in
+        `self._parallel.replicas`. Guarantees:
+
+        - one compilation for each distinct shape of a batch;
+        - every batch goes through `place_batch`;
+        - between two steps the model's variables hold the values of the last
+          finished step, and values assigned there are used by the next.
+        """
+
+    @abc.abstractmethod
+    def place_batch(self, batch: Any) -> Any:
+        """Puts a batch on the devices and returns the same structure.
+
+        Arrays whose first dim is the batch's number of rows are split by
+        rows as `planning.lay_out_rows` says, so that each device receives
+        its own rows only; other arrays go whole to each device. `None` and
+        leaves that are no numeric arrays are returned as they are. Placing
+        a placed batch costs nothing.
+        """
+
+    @abc.abstractmethod
+    def rows_on(self, array: Any) -> dict[str, int]:
+        """Reads from a placed array how many rows each device holds."""
+
+    @abc.abstractmethod
+    def running(self, model: Any) -> contextlib.AbstractContextManager:
+        """The context in which a method of the parallel `model` runs.
+
+        May be nested. When the outermost one ends, normally or not, every
+        variable of the model, its optimizer and its metrics holds an
+        ordinary one-device value again, that of the last finished step.
+        """
+
+
+class Engine(abc.ABC):
+    """The devices of one Keras backend, and replicas on them."""
+
+    @property
+    @abc.abstractmethod
+    def backend(self) -> str:
+        """The name of the backend, as `keras.config.backend()` gives it."""
+
+    @abc.abstractmethod
+    def list_devices(self) -> tuple[Device, ...]:
+        """Every device that can be used, best kind first.
+
+        Virtual devices, if there are any, stand in place of those they
+        imitate. Starts the backend if it has not started.
+        """
+
+    @abc.abstractmethod
+    def use_virtual_devices(self, count: int) -> bool:
+        """Makes CPU devices that stand for `count` GPUs and one CPU.
+
+        `gpu:0` to `gpu:{count-1}` and `cpu:0` are devices of their own, and
+        no program on them can hang for want of threads. Real accelerators
+        are left alone.
+
+        Returns:
+            `False` if there are real accelerators, so that nothing was done.
+
+        Raises:
+            AlreadyStartedError: if the backend runs already with other
+                devices.
+        """
+
+    @abc.abstractmethod
+    def replicas(
+        self,
+        devices: tuple[Device, ...],
+        report: Callable[[RowLayout], None],
+    ) -> Replicas:
+        """Opens replicas on `devices`. See `Replicas`.
+
+        Raises:
+            BackendError: if a setting of the backend makes equality with one
+                device impossible; the message names it.
+        """
+
+    @abc.abstractmethod
+    def versions(self) -> dict[str, str]:
+        """Packages that matter for a bug report, with their versions."""

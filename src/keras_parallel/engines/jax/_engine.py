@@ -1,0 +1,126 @@
+"""The devices of JAX, and replicas on them."""
+
+import importlib.metadata
+import os
+import warnings
+
+import jax
+
+from keras_parallel._errors import AlreadyStartedError
+from keras_parallel.engines.base import Engine
+from keras_parallel.engines.jax._replicas import JaxReplicas
+from keras_parallel.planning import Device
+
+# JAX's names for platforms that we call by one name.
+_KIND_OF_PLATFORM = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
+
+
+class JaxEngine(Engine):
+    """Devices and replicas on JAX. See `Engine`."""
+
+    def __init__(self):
+        self._num_virtual = 0
+        # `Device` -> `jax.Device`, read when the backend is first needed.
+        self._known = None
+
+    @property
+    def backend(self):
+        return "jax"
+
+    def list_devices(self):
+        return tuple(self._devices())
+
+    def _devices(self):
+        if self._known is None:
+            self._known = self._read_devices()
+        return self._known
+
+    def _read_devices(self):
+        local = jax.local_devices()
+        if self._num_virtual:
+            count = self._num_virtual
+            known = {
+                Device("gpu", i, virtual=True): local[i] for i in range(count)
+            }
+            return known | {Device("cpu", 0, virtual=True): local[count]}
+        known = {}
+        for kind in ("gpu", "tpu"):
+            same_kind = [
+                d for d in local if _KIND_OF_PLATFORM.get(d.platform) == kind
+            ]
+            known |= {Device(kind, i): d for i, d in enumerate(same_kind)}
+        return known | {
+            Device("cpu", i): d for i, d in enumerate(_cpu_devices())
+        }
+
+    def use_virtual_devices(self, count):
+        if self._num_virtual == count:
+            return True
+        try:
+            jax.config.update("jax_num_cpu_devices", count + 1)
+        except RuntimeError as error:
+            raise AlreadyStartedError(
+                f"Virtual devices are made before JAX starts. Received: "
+                f"use_virtual_devices({count}), but JAX runs already with "
+                f"{[str(d) for d in jax.local_devices()]}. A layer, a tensor, "
+                "a random seed or a list of devices starts it: move the call "
+                "above all of those, to the line after the imports. In a "
+                "notebook, restart the kernel first. From outside, "
+                f"`keras-parallel run --virtual-devices {count} script.py` "
+                "is never too late."
+            ) from error
+        _reserve_threads(count + 1)
+        if jax.local_devices()[0].platform != "cpu":
+            return False
+        self._num_virtual = count
+        self._known = None
+        return True
+
+    def replicas(self, devices, report):
+        _check_randomness()
+        known = self._devices()
+        return JaxReplicas(devices, [known[d] for d in devices], report)
+
+    def versions(self):
+        return {
+            name: importlib.metadata.version(name) for name in ("jax", "jaxlib")
+        }
+
+
+def _cpu_devices():
+    try:
+        return jax.local_devices(backend="cpu")
+    except RuntimeError:
+        # `JAX_PLATFORMS=cuda` leaves the CPU out.
+        return []
+
+
+def _reserve_threads(num_devices):
+    """Gives XLA's CPU client a thread for each device and each collective.
+
+    Blocked collectives and matrix products share one pool there, sized by
+    the number of cores. With more devices than threads a step stops in an
+    all-reduce that some devices never reach, and XLA aborts the process.
+    XLA reads the size from `PJRT_NPROC` when the backend starts. To be
+    deleted when XLA sizes the pool by the number of devices.
+    """
+    wanted = 2 * num_devices
+    given = os.environ.get("PJRT_NPROC", "")
+    if not given.isdecimal() or int(given) < wanted:
+        os.environ["PJRT_NPROC"] = str(wanted)
+
+
+def _check_randomness():
+    # With these defaults JAX draws the same numbers however an array is
+    # sharded (jax.random, "advanced random number generator configuration").
+    generator = jax.config.jax_default_prng_impl
+    if generator == "threefry2x32" and jax.config.jax_threefry_partitionable:
+        return
+    warnings.warn(
+        "Random numbers may depend on the number of devices: that they do not "
+        "holds for JAX's default generator only. Received: "
+        f"jax_default_prng_impl={generator!r}, jax_threefry_partitionable="
+        f"{jax.config.jax_threefry_partitionable}. Leave both at their "
+        "defaults ('threefry2x32' and True).",
+        stacklevel=2,
+    )

@@ -1,0 +1,97 @@
+"""The variables that a step takes, and their copies on every device.
+
+Touches one private name of Keras: `Variable._value`, the array a variable
+holds. Its public `assign` converts, checks and copies what is known to fit.
+"""
+
+import operator
+
+import jax
+
+# The attribute of a variable that remembers, beside the one-device array it
+# holds, the replicated array which that is a part of.
+_COPIES = "_keras_parallel_copies"
+
+
+class StepState:
+    """The variables of one kind of step, and the arrays last seen there.
+
+    Args:
+        groups: Lists of Keras variables, in the order in which the step
+            takes them.
+        on_each: The sharding that puts a whole array on every device.
+        home: The device of a variable while no step runs.
+    """
+
+    def __init__(self, groups, on_each, home):
+        self._variables = [v for group in groups for v in group]
+        self._lengths = [len(group) for group in groups]
+        self._on_each = on_each
+        self._home = home
+        self._arrays = None
+
+    def read(self):
+        """The values of the variables, on every device, in their groups."""
+        held = [v._value for v in self._variables]
+        if self._arrays is None or any(
+            map(operator.is_not, held, self._arrays)
+        ):
+            self._arrays = self._on_every_device(held)
+            self._assign()
+        groups, start = [], 0
+        for length in self._lengths:
+            groups.append(self._arrays[start : start + length])
+            start += length
+        return tuple(groups)
+
+    def write(self, groups):
+        """Gives the variables the arrays that a step returned."""
+        self._arrays = [array for group in groups for array in group]
+        self._assign()
+
+    def bring_home(self):
+        """Gives each variable the copy of its home device.
+
+        That is the very buffer of the replica there, so neither this nor
+        the way back moves data, and a loop of `train_on_batch` is free of
+        broadcasts.
+        """
+        for variable in self._variables:
+            replicated = variable._value
+            if self._is_replicated(replicated) and not replicated.is_deleted():
+                copy = self._home_copy(replicated)
+                setattr(variable, _COPIES, (copy, replicated))
+                variable._value = copy
+
+    def _assign(self):
+        for variable, array in zip(self._variables, self._arrays):
+            variable._value = array
+
+    def _on_every_device(self, held):
+        arrays = [
+            self._replica_of(variable, value)
+            for variable, value in zip(self._variables, held)
+        ]
+        missing = [i for i, array in enumerate(arrays) if array is None]
+        if missing:
+            # One call for all costs little more than one array.
+            placed = jax.device_put([held[i] for i in missing], self._on_each)
+            for i, array in zip(missing, placed):
+                arrays[i] = array
+        return arrays
+
+    def _replica_of(self, variable, value):
+        if self._is_replicated(value):
+            return value
+        copy, replicated = getattr(variable, _COPIES, (None, None))
+        known = copy is value and self._is_replicated(replicated)
+        return replicated if known else None
+
+    def _is_replicated(self, value):
+        return getattr(value, "sharding", None) == self._on_each
+
+    def _home_copy(self, replicated):
+        for shard in replicated.addressable_shards:
+            if shard.device == self._home:
+                return shard.data
+        return jax.device_put(replicated.addressable_data(0), self._home)

@@ -1,0 +1,170 @@
+"""Device names: what a user may write, and which devices that selects."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from keras_parallel._errors import DeviceError
+
+# The order in which "the best kind" is looked for.
+KINDS = ("gpu", "tpu", "cpu")
+
+_SPELLING = re.compile(
+    r"^/?(?:device:)?(?P<kind>[a-z]+):(?P<index>\d+)$", re.IGNORECASE
+)
+
+_TRY_VIRTUAL = (
+    "To try {n} devices without the hardware, call "
+    "`keras_parallel.use_virtual_devices({n})` before the first layer is made, "
+    "or start the script with "
+    "`keras-parallel run --virtual-devices {n} script.py`."
+)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Device:
+    """One accelerator, one CPU device, or one virtual device.
+
+    Args:
+        kind: `"gpu"`, `"tpu"` or `"cpu"`.
+        index: Position among the devices of that kind, from 0. GPUs count
+            within `CUDA_VISIBLE_DEVICES`.
+        virtual: Whether it is a CPU device that stands for another.
+    """
+
+    kind: str
+    index: int
+    virtual: bool = dataclasses.field(default=False, compare=False)
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise DeviceError(
+                f"The kind of a device is one of {list(KINDS)}. "
+                f"Received: {self.kind!r}. A call that works: "
+                "`keras_parallel.data_parallel(model, ['gpu:0', 'gpu:1'])`."
+            )
+        if self.index < 0:
+            raise DeviceError(
+                "The index of a device counts from 0. "
+                f"Received: {self.index}."
+            )
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+    def __str__(self):
+        return f"{self.name} (virtual)" if self.virtual else self.name
+
+    @classmethod
+    def parse(cls, name: str) -> "Device":
+        """Reads `"gpu:0"`, `"/gpu:0"`, `"GPU:0"` or `"/device:GPU:0"`.
+
+        Raises:
+            DeviceError: if `name` is none of these.
+        """
+        match = _SPELLING.match(name) if isinstance(name, str) else None
+        if match is None:
+            raise DeviceError(
+                "A device is named by its kind and its index, such as "
+                f"'gpu:0' or 'cpu:0'. Received: {name!r}."
+            )
+        return cls(match["kind"].lower(), int(match["index"]))
+
+
+def best_kind(available: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices of the best kind among `available`, in order."""
+    for kind in KINDS:
+        chosen = tuple(d for d in available if d.kind == kind)
+        if chosen:
+            return chosen
+    raise DeviceError("The backend reports no device at all.")
+
+
+def choose_devices(
+    devices: int | Sequence[str] | None, available: Sequence[Device]
+) -> tuple[Device, ...]:
+    """Selects devices as `data_parallel(model, devices)` does.
+
+    Args:
+        devices: `None` for all of the best kind, an int for the first that
+            many of them, or a list of names.
+        available: The devices that the engine can use.
+
+    Returns:
+        The chosen devices, in the order asked for.
+
+    Raises:
+        DeviceError: for devices that are not there, duplicates, mixed kinds,
+            an empty list, a bool, and numbers below 1.
+    """
+    best = best_kind(available)
+    if devices is None:
+        return best
+    if isinstance(devices, bool):
+        raise DeviceError(
+            "`devices` is `None`, a number of devices, or a list of names. "
+            f"Received: devices={devices}. A call that works: `devices=2`."
+        )
+    if isinstance(devices, int):
+        return _first(devices, best, available)
+    if isinstance(devices, str) or not isinstance(devices, Sequence):
+        raise DeviceError(
+            "`devices` is `None`, a number of devices, or a list of names. "
+            f"Received: devices={devices!r} (of type {type(devices).__name__})."
+            f" A call that works: `devices={[best[0].name]}`."
+        )
+    return _by_name(devices, available)
+
+
+def _first(count, best, available):
+    if count < 1:
+        raise DeviceError(
+            "The number of devices is at least 1. "
+            f"Received: devices={count}. A call that works: `devices=1`."
+        )
+    if count > len(best):
+        raise DeviceError(
+            f"Expected {count} devices of one kind, but this host offers "
+            f"{len(best)} of kind {best[0].kind!r}: {_names(available)}. "
+            f"Received: devices={count}. {_TRY_VIRTUAL.format(n=count)}"
+        )
+    return best[:count]
+
+
+def _by_name(names, available):
+    if not names:
+        raise DeviceError(
+            "At least one device is needed. Received: an empty list. "
+            "A call that works: `devices=None` takes all of the best kind."
+        )
+    chosen = tuple(Device.parse(name) for name in names)
+    duplicates = sorted({d.name for d in chosen if chosen.count(d) > 1})
+    if duplicates:
+        raise DeviceError(
+            "Each device holds one replica, so a device is named once. "
+            f"Received: {list(names)}, with {duplicates} more than once. "
+            f"A call that works: `devices={_names(dict.fromkeys(chosen))}`."
+        )
+    kinds = sorted({d.kind for d in chosen})
+    if len(kinds) > 1:
+        raise DeviceError(
+            "Replicas compute the same thing at the same time, so their "
+            f"devices are of one kind. Received: {list(names)}, of kinds "
+            f"{kinds}. A call that works: "
+            f"`devices={_names(d for d in chosen if d.kind == kinds[-1])}`."
+        )
+    known = {d: d for d in available}
+    missing = [d.name for d in chosen if d not in known]
+    if missing:
+        raise DeviceError(
+            f"Expected the devices {_names(chosen)}, but {missing} "
+            f"{'is' if len(missing) == 1 else 'are'} not on this host, which "
+            f"offers {_names(available)}. Received: devices={list(names)}. "
+            + _TRY_VIRTUAL.format(n=max(d.index for d in chosen) + 1)
+        )
+    return tuple(known[d] for d in chosen)
+
+
+def _names(devices):
+    return [d.name for d in devices]

@@ -1,0 +1,1 @@
+"""The user's modes, each written once over planning and an engine."""

@@ -1,0 +1,48 @@
+"""The private names of Keras that the strategies depend on.
+
+`tests/surface/test_keras_private.py` names each when a new Keras moves it.
+"""
+
+import keras
+
+# What Keras's trainer keeps on a model: set by `Trainer.__init__`, by
+# `compile`, or while `fit`, `evaluate` and `predict` run. A parallel model
+# has these for itself and shares everything else with the user's model.
+TRAINER_ATTRIBUTES = frozenset(
+    {
+        # Trainer.__init__
+        "_compile_loss",
+        "_compile_metrics",
+        "_compute_loss_has_training_arg",
+        "_initial_epoch",
+        "_jit_compile",
+        "_lock",
+        "_loss_tracker",
+        "_run_eagerly",
+        "compiled",
+        "loss",
+        "predict_function",
+        "steps_per_execution",
+        "test_function",
+        "train_function",
+        # compile
+        "_compile_config",
+        "_compiled_trainable_state",
+        "optimizer",
+        "stop_training",
+        # fit, evaluate, predict
+        "_eval_epoch_iterator",
+        "_losses_override",
+        "history",
+        "stop_evaluating",
+        "stop_predicting",
+    }
+)
+
+# The compiled functions among them belong to the model that made them.
+COMPILED_FUNCTIONS = ("train_function", "test_function", "predict_function")
+
+
+def layout_of(variable: keras.Variable):
+    """The layout that a `keras.distribution` gave to `variable`, if any."""
+    return getattr(variable, "_layout", None)

@@ -1,0 +1,206 @@
+"""Data parallelism: a replica on each device, a slice of the batch for each.
+
+Synchronous and exact: the batch, its statistics, its loss and its metrics
+are those of the whole batch, as on one device.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import keras
+
+from keras_parallel._errors import DistributionSetError
+from keras_parallel._errors import RefusedModelError
+from keras_parallel._logging import logger
+from keras_parallel.engines import active_engine
+from keras_parallel.planning import choose_devices
+from keras_parallel.strategies import _keras
+from keras_parallel.strategies._names import check_old_output_names
+from keras_parallel.strategies._overlay import Overlay
+from keras_parallel.strategies._overlay import OverlayState
+from keras_parallel.strategies._overlay import check_template
+from keras_parallel.strategies._overlay import overlay
+
+
+def data_parallel(
+    model: keras.Model, devices: int | Sequence[str] | None = None
+) -> keras.Model:
+    """Makes a model that trains on several devices as if on one.
+
+    Every device holds a replica of `model` and works on its own rows of each
+    batch. Losses, metrics, weights, optimizer slots and non-trainable
+    variables are those that one device would have given for the same
+    batches; `batch_size` stays that of the whole batch.
+
+    Example:
+
+    ```python
+    parallel = keras_parallel.data_parallel(model)
+    parallel.compile(optimizer="rmsprop", loss="categorical_crossentropy")
+    parallel.fit(x, y, batch_size=256)   # 8 devices: 32 rows each
+    model.save("model.keras")            # the same weights
+    ```
+
+    Args:
+        model: Any `keras.Model`, built or not, compiled or not. It shares
+            its variables with the parallel model. If it is compiled, the
+            parallel model adopts its losses, metrics and optimizer.
+        devices: `None` for all devices of the best kind, an int for the
+            first that many, or a list of names such as `["gpu:0", "gpu:1"]`.
+
+    Returns:
+        A `keras.Model` with the names, layers and outputs of `model`, that
+        is saved as `model` would be. For a subclassed model it is an
+        instance of that class too.
+
+    Raises:
+        DeviceError: if the devices are not there or cannot be combined.
+        RefusedModelError: if no parallel model can be made of `model`.
+        BackendError: if there is no engine for the Keras backend in use.
+    """
+    check_template(model)
+    engine = active_engine()
+    state = DataParallelState(
+        model, engine, choose_devices(devices, engine.list_devices())
+    )
+    state.check_variables()
+    layers = (DataParallelLayer, state.replicas.trainer_layer)
+    _check_overrides(model, state.replicas.trainer_layer)
+    return overlay(model, layers, state)
+
+
+def multi_gpu_model(
+    model: keras.Model,
+    gpus: int | Sequence[int | str] | None = None,
+    cpu_merge: bool = True,
+    cpu_relocation: bool = False,
+) -> keras.Model:
+    """The classic spelling of `data_parallel`.
+
+    The signature is that of `keras.utils.multi_gpu_model`, which Keras
+    removed in 2020. What it renamed keeps its name here.
+
+    Args:
+        model: See `data_parallel`.
+        gpus: `None` for all, an int for the first that many, or a list of
+            GPU indices such as `[0, 2]`.
+        cpu_merge: Accepted and without effect: nothing is merged on the CPU.
+        cpu_relocation: Accepted and without effect: each device holds the
+            weights.
+
+    Returns:
+        See `data_parallel`.
+
+    Raises:
+        DeviceError: if there are fewer GPUs than asked for. The message says
+            what is there and how to try on virtual devices.
+        RefusedModelError: if no parallel model can be made of `model`.
+    """
+    del cpu_merge, cpu_relocation
+    if gpus is not None and not isinstance(gpus, int | str):
+        gpus = [
+            f"gpu:{g}" if isinstance(g, int) and not isinstance(g, bool) else g
+            for g in gpus
+        ]
+    return data_parallel(model, gpus)
+
+
+class DataParallelState(OverlayState):
+    """What a data-parallel model holds beside the user's model."""
+
+    def __init__(self, template, engine, devices):
+        self.replicas = engine.replicas(devices, self._report)
+        super().__init__(
+            template, self.replicas.trainer_layer.runtime_attributes
+        )
+        # Kind of step -> the engine's view of the variables it takes.
+        self.states = {}
+        self._reported = False
+
+    def check_compile(self, model, args, kwargs):
+        check_old_output_names(model, args, kwargs)
+
+    def check_variables(self):
+        for variable in self.template.variables:
+            if _keras.layout_of(variable) is not None:
+                raise RefusedModelError(
+                    "The weights of a data-parallel model are not laid out by "
+                    f"a `keras.distribution`. Received: {variable.path!r} "
+                    f"with the layout {_keras.layout_of(variable)}. Build the "
+                    "model without `keras.distribution.set_distribution(...)`."
+                )
+
+    def running(self, model):
+        if keras.distribution.distribution() is not None:
+            raise DistributionSetError(
+                "A parallel model places its own batches and weights, and a "
+                "global `keras.distribution` would place them again. "
+                "Received: "
+                f"{type(keras.distribution.distribution()).__name__} is set. "
+                "Call `keras.distribution.set_distribution(None)` first."
+            )
+        return self.replicas.running(model)
+
+    def _report(self, layout):
+        if self._reported:
+            return
+        self._reported = True
+        devices = self.replicas.devices
+        count = len(devices)
+        logger.info(
+            "data parallel on %d device%s (%s%s), batches of %d rows: %s",
+            count,
+            "" if count == 1 else "s",
+            ", ".join(d.name for d in devices),
+            ", virtual" if devices[0].virtual else "",
+            layout.rows,
+            layout,
+        )
+        if not layout.split and layout.rows >= count:
+            logger.warning(
+                "batches of %d rows do not divide by %d devices: the result "
+                "is exact, but each device computes the whole batch. A "
+                "batch_size of %d is shared out",
+                layout.rows,
+                count,
+                -(-layout.rows // count) * count,
+            )
+
+
+def _runs_on_replicas(name):
+    """Makes a method that runs Keras's on the replicas."""
+    keras_method = getattr(keras.Model, name)
+
+    @functools.wraps(keras_method)
+    def method(self, *args, **kwargs):
+        with self._parallel.running(self):
+            return getattr(super(DataParallelLayer, self), name)(
+                *args, **kwargs
+            )
+
+    return method
+
+
+class DataParallelLayer(Overlay):
+    """What data parallelism puts above the engine's trainer layer."""
+
+    fit = _runs_on_replicas("fit")
+    evaluate = _runs_on_replicas("evaluate")
+    predict = _runs_on_replicas("predict")
+    train_on_batch = _runs_on_replicas("train_on_batch")
+    test_on_batch = _runs_on_replicas("test_on_batch")
+    predict_on_batch = _runs_on_replicas("predict_on_batch")
+
+
+def _check_overrides(model, trainer_layer):
+    for name in trainer_layer.reserved_methods:
+        implemented = getattr(type(model), name, None)
+        module = getattr(implemented, "__module__", "")
+        if implemented is not None and not module.startswith("keras."):
+            raise RefusedModelError(
+                f"The class {type(model).__name__!r} overrides `{name}`, a "
+                "private method of Keras by which the state reaches a step; "
+                "replicas need that place. Received: "
+                f"`{type(model).__name__}.{name}`. Override `train_step` "
+                "instead: it receives and returns the whole state."
+            )
