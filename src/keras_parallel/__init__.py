@@ -22,11 +22,15 @@ _PUBLIC_MODULES = ("testing",)
 __all__ = sorted([*_PUBLIC, *_PUBLIC_MODULES])
 
 if typing.TYPE_CHECKING:
-    from keras_parallel import testing
-    from keras_parallel.engines import list_devices
-    from keras_parallel.engines import use_virtual_devices
-    from keras_parallel.strategies.data import data_parallel
-    from keras_parallel.strategies.data import multi_gpu_model
+    from keras_parallel import testing as testing
+    from keras_parallel.engines import list_devices as list_devices
+    from keras_parallel.engines import (
+        use_virtual_devices as use_virtual_devices,
+    )
+    from keras_parallel.strategies.data import data_parallel as data_parallel
+    from keras_parallel.strategies.data import (
+        multi_gpu_model as multi_gpu_model,
+    )
 
 
 def __getattr__(name):
@@ -42,7 +46,7 @@ def __dir__():
 
 
 def _prepare():
-    from keras_parallel.engines import _select
+    from keras_parallel.engines import _select as _select
 
     _select.choose_backend()
     if os.environ.get(_select.VIRTUAL_DEVICES_VARIABLE):

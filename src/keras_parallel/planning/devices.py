@@ -45,8 +45,7 @@ class Device:
             )
         if self.index < 0:
             raise DeviceError(
-                "The index of a device counts from 0. "
-                f"Received: {self.index}."
+                f"The index of a device counts from 0. Received: {self.index}."
             )
 
     @property

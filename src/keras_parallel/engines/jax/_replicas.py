@@ -93,5 +93,6 @@ class JaxReplicas(Replicas):
 
 def _is_numeric(leaf):
     return isinstance(leaf, jax.Array) or (
-        isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufcV"
+        isinstance(leaf, np.ndarray | np.generic)
+        and leaf.dtype.kind in "biufcV"
     )
