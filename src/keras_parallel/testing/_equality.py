@@ -1,19 +1,21 @@
 """Does a parallel model train like the same model on one device?"""
 
 import dataclasses
-import functools
 import itertools
+import re
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_parallel._errors import NotEqualError
 from keras_parallel.strategies.data import data_parallel
 from keras_parallel.testing import _state
+from keras_parallel.testing._run import Run
+from keras_parallel.testing._yardstick import NOISE
+from keras_parallel.testing._yardstick import Yardstick
 
 # Relative to the largest entry of a tensor, float32. One step from one state
 # differs by the order of a sum only.
@@ -23,13 +25,6 @@ ONE_STEP = 1e-6
 # itself.
 TRAJECTORY = 1e-5
 YARDSTICKS = 4
-
-# A tensor that one device reproduces no better than this in one step holds
-# rounding noise only.
-NOISE = 1e-3
-
-# The yardstick is the largest of this many changes: one alone may be lucky.
-_CHANGES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +78,10 @@ def assert_trains_like_one_device(
     one name), which is what a sum that cancels leaves. *The trajectory*:
     after all steps without copying, all must agree to the larger of 1e-5 and
     4 times the yardstick. The yardstick is what one device differs from
-    itself when the rows inside each batch are permuted; it is measured here
-    and printed. For a model that draws random numbers or keeps a state for
-    each row, where permuted rows are another task, its first weights are
-    rounded differently instead.
+    itself when the rows inside each batch are permuted and the weights are
+    rounded differently at the start; it is measured here and printed, with
+    dropout off. Rows keep their order in a model that draws other random
+    numbers or keeps a state for each row: permuted they are another task.
 
     A tensor that one device itself does not reproduce in one step may differ
     by 4 times what it differs there. If that is more than 1e-3, the tensor is
@@ -124,12 +119,12 @@ def assert_trains_like_one_device(
         ValueError: if there are no batches, or the model is not compiled.
     """
     batches = list(itertools.islice(_endless(make_batches), steps))
-    one = _Run(make_model, batches, seed)
+    one = Run(make_model, batches, seed)
     one.train()
-    yardstick = _Yardstick(one)
+    yardstick = Yardstick(one, make_model, seed)
     reports = []
     for chosen in _device_choices(devices):
-        many = _Run(
+        many = Run(
             make_model, batches, seed, lambda m, d=chosen: parallelize(m, d)
         )
         many.train()
@@ -156,56 +151,9 @@ def _device_choices(devices):
     return [devices]
 
 
-class _Run:
-    """One training, with the state before the first and after each step."""
-
-    def __init__(self, make_model, batches, seed, parallelize=None):
-        keras.utils.set_random_seed(seed)
-        self.model = make_model()
-        if not self.model.compiled:
-            raise ValueError(
-                "`make_model` returns a compiled model. Received: "
-                f"{self.model.name!r}, on which `compile` was not called."
-            )
-        if parallelize is not None:
-            # Kept, as a user would keep it.
-            self.template = self.model
-            self.model = parallelize(self.model)
-        self.make_model = make_model
-        self.batches = batches
-        self.seed = seed
-        if self.model.built and getattr(self.model, "optimizer", None):
-            self.model.optimizer.build(self.model.trainable_variables)
-        self.states = [_state.snapshot(self.model)]
-        self.logs = []
-
-    def train(self):
-        keras.utils.set_random_seed(self.seed)
-        for batch in self.batches:
-            self.logs.append(self.step(batch))
-            self.states.append(_state.snapshot(self.model))
-
-    def step(self, batch):
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        logs = self.model.train_on_batch(
-            x, y, sample_weight=sample_weight, return_dict=True
-        )
-        return _state.entries_of_logs(logs)
-
-    def step_from(self, state, batch):
-        """One step from `state`: its logs, and the state after it."""
-        _state.restore(self.model, state)
-        logs = self.step(batch)
-        return logs, _state.snapshot(self.model)
-
-    def state_before(self, step):
-        """The state before a step, `None` if not all of it existed yet."""
-        state = self.states[step]
-        return state if len(state) == len(self.states[-1]) else None
-
-
 def _compare(one, many, yardstick, devices):
-    if list(one.logs[0]) != list(many.logs[0]):
+    names, expected_names = (_unnumbered(run.logs[0]) for run in (many, one))
+    if names != expected_names:
         raise NotEqualError(
             f"One device logs {list(one.logs[0])}, the parallel model "
             f"{list(many.logs[0])}. Received: {devices=}."
@@ -217,11 +165,15 @@ def _compare(one, many, yardstick, devices):
     )
     measured = yardstick.trajectory
     allowed = max(TRAJECTORY, YARDSTICKS * measured)
-    found = _differences(
-        one.logs[-1], many.logs[-1], one.states[-1], many.states[-1]
-    )
+    found = {
+        name: difference
+        for name, difference in _state.differences(
+            one.after(steps - 1), many.after(steps - 1)
+        ).items()
+        if name not in yardstick.noise
+    }
     for name, difference in found.items():
-        if difference > allowed and name not in yardstick.noise:
+        if difference > allowed:
             raise NotEqualError(
                 f"After {steps} steps {name!r} differs by {difference:.1e} of "
                 f"its largest entry (allowed {allowed:.1e}; one device "
@@ -232,11 +184,16 @@ def _compare(one, many, yardstick, devices):
         devices,
         steps,
         one_step,
-        max(d for name, d in found.items() if name not in yardstick.noise),
+        max(found.values()),
         measured,
         yardstick.of,
         tuple(sorted(yardstick.noise)),
     )
+
+
+def _unnumbered(names):
+    """Names without the numbers that Keras gives to unnamed layers."""
+    return [re.sub(r"_\d+(?=_|/|$)", "", name) for name in names]
 
 
 def _check_one_step(one, many, yardstick, step, devices):
@@ -244,12 +201,11 @@ def _check_one_step(one, many, yardstick, step, devices):
     before = one.state_before(step)
     if before is None:
         # The step itself made the variables, on both sides from one seed.
-        logs, after = many.logs[step], many.states[step + 1]
+        actual = many.after(step)
     else:
-        logs, after = many.step_from(before, one.batches[step])
-    found = _differences(one.logs[step], logs, one.states[step + 1], after)
+        actual = many.steps_from(before, one.batches[step : step + 1])
     largest = 0.0
-    for name, difference in found.items():
+    for name, difference in _state.differences(one.after(step), actual).items():
         if difference > ONE_STEP:
             own = yardstick.one_step(step).get(name, 0.0)
             if own > NOISE:
@@ -264,123 +220,3 @@ def _check_one_step(one, many, yardstick, step, devices):
                 )
         largest = max(largest, difference)
     return largest
-
-
-def _differences(expected_logs, logs, expected_state, state):
-    return _state.differences(expected_logs, logs) | _state.differences(
-        expected_state, state
-    )
-
-
-class _Yardstick:
-    """What one device differs from itself by rounding."""
-
-    def __init__(self, one):
-        self.noise = set()
-        self._one = one
-        self._permute = not _rows_matter(one)
-        self.of = (
-            "the rows of each batch permuted"
-            if self._permute
-            else "its weights rounded differently"
-        )
-
-    @functools.cached_property
-    def _other(self):
-        """One more one-device run, after its first step."""
-        batches = self._batches(0)[:1]
-        other = _Run(self._one.make_model, batches, self._one.seed)
-        other.train()
-        return other
-
-    @functools.cached_property
-    def trajectory(self):
-        """The largest difference after all steps, without noise."""
-        # All of the state exists before the first step, or else after it.
-        start = 0 if self._one.state_before(0) is not None else 1
-        found = {}
-        for change in range(_CHANGES):
-            state = self._state(start, change)
-            _state.restore(self._other.model, state)
-            for batch in self._batches(change)[start:]:
-                logs = self._other.step(batch)
-            state = _state.snapshot(self._other.model)
-            for name, difference in self._differences(-1, logs, state).items():
-                found[name] = max(difference, found.get(name, 0.0))
-        if max(found.values()) > NOISE:
-            self.one_step(len(self._one.batches) - 1)
-        return max(
-            (d for name, d in found.items() if name not in self.noise),
-            default=0.0,
-        )
-
-    @functools.cache  # noqa: B019  lives as long as one check
-    def one_step(self, step):
-        """Differences by name, for one step from the same state."""
-        if self._one.state_before(step) is not None:
-            logs, after = self._other.step_from(
-                self._state(step, 0), self._batches(0)[step]
-            )
-        elif self._permute:
-            logs, after = self._other.logs[0], self._other.states[1]
-        else:
-            return {}
-        found = self._differences(step, logs, after)
-        self.noise |= {name for name, d in found.items() if d > NOISE}
-        return found
-
-    def _differences(self, step, logs, state):
-        one = self._one
-        expected = one.states[-1] if step == -1 else one.states[step + 1]
-        return _differences(one.logs[step], logs, expected, state)
-
-    def _batches(self, change):
-        if not self._permute:
-            return self._one.batches
-        return [_permuted(batch, change) for batch in self._one.batches]
-
-    def _state(self, step, change):
-        state = self._one.states[step]
-        if self._permute:
-            return state
-        generator = np.random.default_rng(change)
-        rounded = dict(state)
-        for name, entry in state.items():
-            value = entry.value
-            if entry.kind == "weight" and value.dtype.kind == "f":
-                sign = generator.choice([-1.0, 1.0], value.shape)
-                value = value + value * (_state.UNIT * sign)
-                rounded[name] = dataclasses.replace(
-                    entry, value=value.astype(entry.value.dtype)
-                )
-        return rounded
-
-
-def _rows_matter(run):
-    """Whether the order of rows is part of the task.
-
-    It is where random numbers are drawn for each row, or where a variable
-    keeps a state for each row.
-    """
-    rows = {len(_first_array(batch)) for batch in run.batches}
-    return any(
-        "seed_generator_state" in name
-        or (
-            entry.kind == "state"
-            and entry.value.ndim > 1
-            and entry.value.shape[0] in rows
-        )
-        for name, entry in run.states[-1].items()
-    )
-
-
-def _first_array(batch):
-    return next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
-
-
-def _permuted(batch, change):
-    rows = len(_first_array(batch))
-    order = np.random.default_rng(change).permutation(rows)
-    return keras.tree.map_structure(
-        lambda a: a[order] if a is not None and len(a) == rows else a, batch
-    )

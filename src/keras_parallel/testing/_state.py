@@ -102,15 +102,26 @@ def differences(expected, actual):
         the last place of the largest entry of all arrays of its kind is 0:
         that is what is left where a sum cancels.
     """
-    if len(expected) != len(actual):
-        return {f"{len(expected)} values, not {len(actual)}": np.inf}
     largest = {}
     for entry in expected.values():
         largest[entry.kind] = max(
             largest.get(entry.kind, 0.0), _largest_entry(entry.value)
         )
+    return _differences(
+        expected, actual, lambda entry: 2 * UNIT * largest[entry.kind]
+    )
+
+
+def raw_differences(expected, actual):
+    """As `differences`, with nothing taken for 0."""
+    return _differences(expected, actual, lambda entry: 0.0)
+
+
+def _differences(expected, actual, negligible):
+    if len(expected) != len(actual):
+        return {f"{len(expected)} values, not {len(actual)}": np.inf}
     return {
-        name: relative_difference(e.value, a.value, 2 * UNIT * largest[e.kind])
+        name: relative_difference(e.value, a.value, negligible(e))
         for (name, e), a in zip(expected.items(), actual.values())
     }
 

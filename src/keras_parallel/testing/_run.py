@@ -1,0 +1,88 @@
+"""One training of one model, with its state before and after each step."""
+
+import keras
+
+from keras_parallel.testing import _state
+
+
+class Run:
+    """Makes a model from a seed and trains it, one batch at a time.
+
+    Args:
+        make_model: Returns a new, compiled model.
+        batches: Each as `train_on_batch` takes it.
+        seed: The random seed.
+        parallelize: Makes the model to train from what `make_model` returns.
+    """
+
+    def __init__(self, make_model, batches, seed, parallelize=None):
+        self.batches = batches
+        self._seed = seed
+        keras.utils.set_random_seed(seed)
+        self.model = make_model()
+        if not self.model.compiled:
+            raise ValueError(
+                "`make_model` returns a compiled model. Received: "
+                f"{self.model.name!r}, on which `compile` was not called."
+            )
+        if parallelize is not None:
+            self.model = parallelize(self.model)
+        if self.model.built and self.model.optimizer is not None:
+            # So that all of the state exists before the first step.
+            self.model.optimizer.build(self.model.trainable_variables)
+        self.states = [_state.snapshot(self.model)]
+        self.logs = []
+
+    def train(self):
+        keras.utils.set_random_seed(self._seed)
+        for batch in self.batches:
+            self.logs.append(self.step(batch))
+            self.states.append(_state.snapshot(self.model))
+
+    def step(self, batch):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        logs = self.model.train_on_batch(
+            x, y, sample_weight=sample_weight, return_dict=True
+        )
+        return _state.entries_of_logs(logs)
+
+    def steps_from(self, state, batches):
+        """Trains from `state`: the last logs, and the state after them."""
+        _state.restore(self.model, state)
+        for batch in batches:
+            logs = self.step(batch)
+        return logs | _state.snapshot(self.model)
+
+    def after(self, step):
+        """The logs of a step and the state after it. Counts from 0."""
+        return self.logs[step] | self.states[step + 1]
+
+    def state_before(self, step):
+        """The state before a step, `None` if not all of it existed yet."""
+        state = self.states[step]
+        return state if len(state) == len(self.states[-1]) else None
+
+    def draws_numbers(self):
+        """Whether the last step drew random numbers."""
+        before, after = self.states[-2:]
+        return any(
+            not (name in before and (before[name].value == e.value).all())
+            for name, e in after.items()
+            if "seed_generator_state" in name
+        )
+
+    def keeps_rows(self):
+        """Whether a variable keeps a state for each row of a batch."""
+        rows = {rows_of(batch) for batch in self.batches}
+        return any(
+            entry.kind == "state"
+            and entry.value.ndim > 1
+            and entry.value.shape[0] in rows
+            for entry in self.states[-1].values()
+        )
+
+
+def rows_of(batch):
+    """Number of rows of a batch."""
+    leaves = keras.tree.flatten(batch)
+    return len(next(leaf for leaf in leaves if leaf is not None))

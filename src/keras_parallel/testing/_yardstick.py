@@ -1,0 +1,131 @@
+"""What one device differs from itself by rounding."""
+
+import contextlib
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+
+from keras_parallel.testing import _state
+from keras_parallel.testing._run import Run
+from keras_parallel.testing._run import rows_of
+
+# A tensor that one device reproduces no better than this in one step holds
+# rounding noise only.
+NOISE = 1e-3
+
+# Each yardstick is the largest of this many changes: one may be lucky.
+_CHANGES = 3
+
+
+class Yardstick:
+    """Measures how much a change that should not matter does matter.
+
+    The rows inside each batch are permuted, so that sums are taken in
+    another order, and the weights are rounded differently at the start, as
+    another program for the same computation rounds them. Dropout is off for
+    that: it would meet other rows. Where more random numbers are drawn, or a
+    variable keeps a state for each row, rows keep their order.
+
+    Args:
+        one: The one-device run, trained.
+        make_model: What made its model.
+        seed: Its random seed.
+    """
+
+    def __init__(self, one, make_model, seed):
+        self.noise = set()
+        self._one = one
+        dropout = one.draws_numbers()
+        self._scope = _without_dropout if dropout else contextlib.nullcontext
+        with self._scope():
+            self._other = Run(make_model, one.batches[:1] * 2, seed)
+            self._other.train()
+        self._permute = not (one.keeps_rows() or self._other.draws_numbers())
+        self.of = "weights rounded differently"
+        if self._permute:
+            self.of = f"rows permuted and {self.of}"
+        if dropout:
+            self.of += ", dropout off"
+
+    @functools.cached_property
+    def trajectory(self):
+        """The largest difference after all steps, without noise."""
+        steps = len(self._one.batches)
+        start = 0 if self._one.state_before(0) is not None else 1
+        if start == steps:
+            return 0.0
+        found = self._differences(start, steps, _state.differences)
+        if max(found.values()) > NOISE:
+            self.one_step(steps - 1)
+        return max(
+            (d for name, d in found.items() if name not in self.noise),
+            default=0.0,
+        )
+
+    @functools.cache  # noqa: B019  lives as long as one check
+    def one_step(self, step):
+        """Differences by name, for one step from the same state."""
+        if self._one.state_before(step) is None:
+            return {}
+        # Every digit counts here: this is compared with tensors of which
+        # one device itself may reproduce few.
+        found = self._differences(step, step + 1, _state.raw_differences)
+        self.noise |= {name for name, d in found.items() if d > NOISE}
+        return found
+
+    def _differences(self, start, stop, differences):
+        expected = self._train(start, stop, None)
+        largest = {}
+        for change in range(_CHANGES):
+            actual = self._train(start, stop, change)
+            for name, d in differences(expected, actual).items():
+                largest[name] = max(d, largest.get(name, 0.0))
+        return largest
+
+    def _train(self, start, stop, change):
+        state = self._one.states[start]
+        batches = self._one.batches[start:stop]
+        if change is not None:
+            state = _rounded(state, change)
+            if self._permute:
+                batches = [_permuted(batch, change) for batch in batches]
+        with self._scope():
+            reached = self._other.steps_from(state, batches)
+        # Keras numbers the unnamed layers of a second model on.
+        return dict(zip(self._one.after(start), reached.values()))
+
+
+def _permuted(batch, change):
+    rows = rows_of(batch)
+    order = np.random.default_rng(change).permutation(rows)
+    return keras.tree.map_structure(
+        lambda a: a[order] if a is not None and len(a) == rows else a, batch
+    )
+
+
+def _rounded(state, change):
+    generator = np.random.default_rng(change)
+    rounded = dict(state)
+    for name, entry in state.items():
+        value = entry.value
+        if entry.kind == "weight" and value.dtype.kind == "f":
+            sign = generator.choice([-1.0, 1.0], value.shape)
+            value = (value + value * (_state.UNIT * sign)).astype(value.dtype)
+            rounded[name] = dataclasses.replace(entry, value=value)
+    return rounded
+
+
+@contextlib.contextmanager
+def _without_dropout():
+    # All layers of Keras that drop values, masks of recurrent cells among
+    # them, call this one private function.
+    from keras.src.backend import random
+
+    dropout = random.dropout
+    random.dropout = lambda inputs, *args, **kwargs: inputs
+    try:
+        yield
+    finally:
+        random.dropout = dropout
