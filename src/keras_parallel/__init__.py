@@ -5,7 +5,6 @@ resolved when they are first used.
 """
 
 import importlib
-import os
 import typing
 
 __version__ = "0.1.0"
@@ -46,11 +45,10 @@ def __dir__():
 
 
 def _prepare():
-    from keras_parallel.engines import _select as _select
+    from keras_parallel import engines
 
-    _select.choose_backend()
-    if os.environ.get(_select.VIRTUAL_DEVICES_VARIABLE):
-        _select.apply_environment()
+    engines.choose_backend()
+    engines.apply_environment()
 
 
 _prepare()

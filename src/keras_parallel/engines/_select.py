@@ -170,3 +170,8 @@ def apply_environment() -> None:
             f"at least 1. Received: {text!r}. A value that works: 8."
         )
     use_virtual_devices(int(text))
+
+
+def set_virtual_devices_from_outside(n: int) -> None:
+    """Asks for `n` virtual devices here and in the processes started here."""
+    os.environ[VIRTUAL_DEVICES_VARIABLE] = str(n)

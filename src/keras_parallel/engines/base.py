@@ -47,6 +47,9 @@ class Replicas(abc.ABC):
         one step over the global batch. It finds these `Replicas` in
         `self._parallel.replicas`. Guarantees:
 
+        - its `runtime_attributes` name what Keras's trainer sets on a model
+          while it runs, and its `reserved_methods` what a model may not
+          override beside it;
         - one compilation for each distinct shape of a batch;
         - every batch goes through `place_batch`;
         - between two steps the model's variables hold the values of the last

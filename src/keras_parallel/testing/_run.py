@@ -64,12 +64,7 @@ class Run:
 
     def draws_numbers(self):
         """Whether the last step drew random numbers."""
-        before, after = self.states[-2:]
-        return any(
-            not (name in before and (before[name].value == e.value).all())
-            for name, e in after.items()
-            if "seed_generator_state" in name
-        )
+        return any("seed_generator_state" in name for name in self._moved())
 
     def keeps_rows(self):
         """Whether a variable keeps a state for each row of a batch."""
@@ -78,8 +73,17 @@ class Run:
             entry.kind == "state"
             and entry.value.ndim > 1
             and entry.value.shape[0] in rows
-            for entry in self.states[-1].values()
+            for entry in self._moved().values()
         )
+
+    def _moved(self):
+        """The part of the state that the last step changed."""
+        before, after = self.states[-2:]
+        return {
+            name: entry
+            for name, entry in after.items()
+            if name not in before or (before[name].value != entry.value).any()
+        }
 
 
 def rows_of(batch):

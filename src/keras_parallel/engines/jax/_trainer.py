@@ -10,6 +10,7 @@ Private names of Keras that are touched here:
 """
 
 import jax
+import keras
 
 from keras_parallel.engines.jax._state import StepState
 
@@ -88,16 +89,28 @@ class JaxTrainerLayer:
         function = getattr(self, f"{kind}_function")
         states = self._parallel.states
         place_batch = self._parallel.replicas.place_batch
+        users_step = getattr(super(), f"{kind}_step")
+        if users_step.__func__.__module__.startswith("keras."):
+            prepare = lambda batch: place_batch(_as_fit_passes_it(batch))
+        else:
+            prepare = place_batch
 
         def step(_, iterator):
             # The state that Keras hands over is the one it got back last; a
             # callback may have assigned variables since.
             state = states[kind]
-            outputs, new = function(state.read(), map(place_batch, iterator))
+            outputs, new = function(state.read(), map(prepare, iterator))
             state.write(new)
             return outputs, new
 
         return step
+
+
+def _as_fit_passes_it(batch):
+    # `fit` passes `(x, y)` and `train_on_batch` `(x, y, None)`. For Keras's
+    # own steps that is the same, but not for what has been compiled.
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 # What `_get_jax_state` is asked for, in the order in which a step takes it.

@@ -1,0 +1,137 @@
+"""The command `keras-parallel`."""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import runpy
+import sys
+from collections.abc import Sequence
+
+import keras_parallel
+from keras_parallel._errors import KerasParallelError
+from keras_parallel.engines import active_engine
+from keras_parallel.engines import apply_environment
+from keras_parallel.engines import set_virtual_devices_from_outside
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except KerasParallelError as error:
+        if options.command is _run:
+            # Where in the user's script it happened is what they need.
+            raise
+        print(f"keras-parallel: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="keras-parallel",
+        description="Train Keras models on every device.",
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"keras-parallel {keras_parallel.__version__}",
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    devices = commands.add_parser(
+        "devices", help="list the devices that can be used"
+    )
+    _add_virtual_devices(devices)
+    devices.set_defaults(command=_devices)
+
+    run = commands.add_parser(
+        "run",
+        help="run a script, with virtual devices if asked for",
+        description="Runs a Python script as `python script.py` would.",
+    )
+    _add_virtual_devices(run)
+    run.add_argument("script", help="path of a Python script")
+    run.add_argument(
+        "args",
+        nargs=argparse.REMAINDER,
+        help="arguments of the script",
+    )
+    run.set_defaults(command=_run)
+
+    env = commands.add_parser("env", help="print versions, for a bug report")
+    _add_virtual_devices(env)
+    env.set_defaults(command=_env)
+    return parser
+
+
+def _add_virtual_devices(parser):
+    parser.add_argument(
+        "--virtual-devices",
+        type=_positive_int,
+        metavar="N",
+        help="let N CPU devices stand for N GPUs",
+    )
+
+
+def _positive_int(text):
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(
+            f"the number of virtual devices is at least 1, not {text!r}"
+        )
+    return number
+
+
+def _start(options):
+    if options.virtual_devices is not None:
+        # Through the environment, so that processes of the script's own
+        # have the same devices.
+        set_virtual_devices_from_outside(options.virtual_devices)
+        apply_environment()
+
+
+def _devices(options):
+    _start(options)
+    for device in active_engine().list_devices():
+        print(device)
+    return 0
+
+
+def _run(options):
+    if not os.path.isfile(options.script):
+        print(
+            "keras-parallel run: the script is a path to a Python file. "
+            f"Received: {options.script!r}, which does not exist.",
+            file=sys.stderr,
+        )
+        return 2
+    _start(options)
+    sys.argv = [options.script, *options.args]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
+    runpy.run_path(options.script, run_name="__main__")
+    return 0
+
+
+def _env(options):
+    _start(options)
+    engine = active_engine()
+    rows = {
+        "keras-parallel": keras_parallel.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": str(os.cpu_count()),
+        "keras": importlib.metadata.version("keras"),
+        "backend": engine.backend,
+        **engine.versions(),
+        "devices": ", ".join(str(d) for d in engine.list_devices()),
+    }
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""An engine without devices, for tests of strategies.
+
+It runs every step where Keras would have run it and records what it was
+told. It works on any Keras backend.
+"""
+
+import contextlib
+import dataclasses
+import functools
+
+import keras
+
+from keras_parallel.engines.base import Engine
+from keras_parallel.engines.base import Replicas
+from keras_parallel.planning import Device
+from keras_parallel.planning import lay_out_rows
+
+
+class FakeEngine(Engine):
+    """`num_devices` GPUs and one CPU that exist in name only.
+
+    Args:
+        num_devices: How many GPUs to pretend.
+
+    Attributes:
+        calls: What the engine and its replicas were told, in order.
+    """
+
+    def __init__(self, num_devices: int = 8):
+        self.calls = []
+        self._num_devices = num_devices
+
+    @property
+    def backend(self):
+        return keras.config.backend()
+
+    def list_devices(self):
+        gpus = [Device("gpu", i) for i in range(self._num_devices)]
+        return (*gpus, Device("cpu", 0))
+
+    def use_virtual_devices(self, count):
+        self.calls.append(("use_virtual_devices", count))
+        self._num_devices = count
+        return True
+
+    def replicas(self, devices, report):
+        self.calls.append(("replicas", tuple(d.name for d in devices)))
+        return FakeReplicas(devices, report, self.calls)
+
+    def versions(self):
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedArray:
+    """An array that says how its rows would lie."""
+
+    array: object
+    rows: dict[str, int]
+
+
+class FakeReplicas(Replicas):
+    """Replicas that exist in name only. See `FakeEngine`."""
+
+    def __init__(self, devices, report, calls):
+        super().__init__(devices, report)
+        self._calls = calls
+        self._depth = 0
+
+    @property
+    def trainer_layer(self):
+        return FakeTrainerLayer
+
+    def place_batch(self, batch):
+        rows = next(
+            len(leaf) for leaf in keras.tree.flatten(batch) if leaf is not None
+        )
+        layout = lay_out_rows(rows, len(self.devices))
+        self.report(layout)
+        names = [d.name for d in self.devices]
+        per_device = dict(zip(names, layout.per_device))
+        self._calls.append(("place_batch", per_device))
+        return keras.tree.map_structure(
+            lambda a: a if a is None else PlacedArray(a, per_device), batch
+        )
+
+    def rows_on(self, array):
+        return array.rows
+
+    @contextlib.contextmanager
+    def running(self, model):
+        self._depth += 1
+        self._calls.append(("enter", self._depth))
+        try:
+            yield
+        finally:
+            self._calls.append(("leave", self._depth))
+            self._depth -= 1
+
+
+def _recorded(name):
+    def make(self, force=False):
+        attribute = f"{name}_function"
+        before = getattr(self, attribute)
+        getattr(super(FakeTrainerLayer, self), f"make_{attribute}")(force)
+        function = getattr(self, attribute)
+        if function is before:
+            return
+
+        @functools.wraps(function)
+        def step(*args):
+            self._parallel.replicas._calls.append(("step", name))
+            return function(*args)
+
+        setattr(self, attribute, step)
+
+    return make
+
+
+class FakeTrainerLayer:
+    """Records each step that Keras's trainer takes."""
+
+    runtime_attributes = ()
+    reserved_methods = ()
+
+    make_train_function = _recorded("train")
+    make_test_function = _recorded("test")
+    make_predict_function = _recorded("predict")

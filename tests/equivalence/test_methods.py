@@ -1,0 +1,238 @@
+"""Every method of the trainer equals one device, for every kind of data."""
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_parallel
+from tests import helpers
+from tests import models
+
+ROWS = 53  # A prime: two batches of 24 and one of 5.
+
+
+def data_of(case, rows=ROWS):
+    if case.whole_batches_only:
+        rows = 2 * models.BATCH_SIZE
+    data = case.make_data(rows, np.random.default_rng(1))
+    return keras.utils.unpack_x_y_sample_weight(data)
+
+
+def both(make_model, devices):
+    """A plain model and a parallel one, from the same seed."""
+    return (
+        helpers.seeded(make_model),
+        keras_parallel.data_parallel(helpers.seeded(make_model), devices),
+    )
+
+
+@pytest.mark.parametrize("name", list(models.MODELS))
+def test_fit_evaluate_and_predict(name):
+    case = models.MODELS[name]
+    x, y, weight = data_of(case)
+    # Each model on another number of devices, so that all are met.
+    devices = (2, 8, 3)[list(models.MODELS).index(name) % 3]
+    results = []
+    for model in both(case.make_model, devices):
+        keras.utils.set_random_seed(4)
+        fitted = model.fit(
+            x,
+            y,
+            sample_weight=weight,
+            batch_size=models.BATCH_SIZE,
+            epochs=2,
+            verbose=0,
+            shuffle=not case.whole_batches_only,
+        )
+        result = [list(fitted.history.values()), helpers.state_of(model)]
+        if "evaluate" in case.methods:
+            result.append(
+                model.evaluate(
+                    x,
+                    y,
+                    sample_weight=weight,
+                    batch_size=models.BATCH_SIZE,
+                    verbose=0,
+                )
+            )
+        if "predict" in case.methods:
+            result.append(
+                model.predict(x, batch_size=models.BATCH_SIZE, verbose=0)
+            )
+        results.append(result)
+    # Adam turns the rounding noise of an attention bias into steps.
+    tolerance = 1e-3 if name == "transformer" else 2e-5
+    helpers.assert_close(*results, tolerance)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+@pytest.mark.parametrize("rows", [1, 7, 24, 25])
+def test_methods_on_a_batch(devices, rows):
+    x, y = models.regression(rows, np.random.default_rng(1))
+    weight = np.linspace(0.1, 2, rows).astype("float32")
+    plain, parallel = both(
+        models.MODELS["subclassed_unbuilt"].make_model, devices
+    )
+    results = [
+        [
+            model.train_on_batch(x, y),
+            model.train_on_batch(x, y, sample_weight=weight),
+            model.train_on_batch(x, y, return_dict=True)["loss"],
+            model.test_on_batch(x, y),
+            model.test_on_batch(x, y, sample_weight=weight, return_dict=True),
+            model.predict_on_batch(x),
+            model(x),
+            model(x, training=False),
+            helpers.state_of(model),
+        ]
+        for model in (plain, parallel)
+    ]
+    helpers.assert_close(*results)
+
+
+class Rows(keras.utils.PyDataset):
+    def __init__(self, arrays, **kwargs):
+        super().__init__(**kwargs)
+        self.arrays = arrays
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        part = slice(24 * index, 24 * index + 24)
+        a, b, y = (array[part] for array in self.arrays)
+        return [a, b], y
+
+
+def _generator(a, b, y):
+    while True:
+        for start in range(0, ROWS, 24):
+            part = slice(start, start + 24)
+            yield {"a": a[part], "b": b[part]}, {"y": y[part]}
+
+
+# Arguments of `fit`, made from two inputs and a target.
+DATA = {
+    "numpy": lambda a, b, y: {"x": [a, b], "y": y},
+    "jax": lambda a, b, y: {
+        "x": [jnp.asarray(a), jnp.asarray(b)],
+        "y": jnp.asarray(y),
+    },
+    "dicts": lambda a, b, y: {"x": {"a": a, "b": b}, "y": {"y": y}},
+    "tuples": lambda a, b, y: {"x": (a, b), "y": (y,)},
+    "float64": lambda a, b, y: {"x": [a.astype("f8"), b], "y": y},
+    "generator of dicts": lambda a, b, y: {
+        "x": _generator(a, b, y),
+        "steps_per_epoch": 3,
+        "shuffle": False,
+        "batch_size": None,
+    },
+    "PyDataset": lambda a, b, y: {"x": Rows((a, b, y)), "batch_size": None},
+    "PyDataset with threads": lambda a, b, y: {
+        "x": Rows((a, b, y), workers=2),
+        "batch_size": None,
+    },
+    "validation_split": lambda a, b, y: {
+        "x": [a, b],
+        "y": y,
+        "validation_split": 0.3,
+    },
+    "validation_data": lambda a, b, y: {
+        "x": [a, b],
+        "y": y,
+        "validation_data": ([a[:11], b[:11]], y[:11], np.arange(11.0)),
+        "validation_batch_size": 3,
+    },
+    "steps_per_epoch": lambda a, b, y: {
+        "x": [a, b],
+        "y": y,
+        "batch_size": 12,
+        "steps_per_epoch": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", list(DATA))
+@pytest.mark.parametrize("devices", [2, 8])
+def test_kinds_of_data(kind, devices):
+    def make_model():
+        inputs = [keras.Input((6,), name="a"), keras.Input((2,), name="b")]
+        x = layers.Dense(8, "relu")(layers.Concatenate()(inputs))
+        model = keras.Model(inputs, layers.Dense(1, name="y")(x))
+        model.compile(models.sgd(), {"y": "mse"}, metrics={"y": "mae"})
+        return model
+
+    a, y = models.regression(ROWS, np.random.default_rng(1))
+    b = models.features(ROWS, np.random.default_rng(2), 2)
+    results = []
+    for model in both(make_model, devices):
+        options = {"batch_size": 24, "epochs": 2, "verbose": 0}
+        keras.utils.set_random_seed(4)
+        fitted = model.fit(**options | DATA[kind](a, b, y))
+        results.append([list(fitted.history.values()), model.get_weights()])
+    helpers.assert_close(*results)
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_class_weight(devices):
+    def make_model():
+        model = keras.Sequential(
+            [keras.Input((6,)), layers.Dense(3, activation="softmax")]
+        )
+        model.compile(models.sgd(), "sparse_categorical_crossentropy")
+        return model
+
+    rng = np.random.default_rng(1)
+    x, y = models.features(ROWS, rng), rng.integers(0, 3, ROWS)
+    results = []
+    for model in both(make_model, devices):
+        keras.utils.set_random_seed(4)
+        fitted = model.fit(
+            x,
+            y,
+            batch_size=12,
+            class_weight={0: 1.0, 1: 3.0, 2: 0.5},
+            verbose=0,
+        )
+        on_batch = model.train_on_batch(
+            x[:12], y[:12], class_weight={0: 1.0, 1: 3.0, 2: 0.5}
+        )
+        results.append([fitted.history["loss"], on_batch, model.get_weights()])
+    helpers.assert_close(*results)
+
+
+OPTIONS = {
+    "steps_per_execution": {"steps_per_execution": 2},
+    "run_eagerly": {"run_eagerly": True},
+    "jit_compile=False": {"jit_compile": False},
+}
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_options_of_compile(name):
+    def make_model():
+        model = models.MODELS["convolutional"].make_model()
+        model.compile(
+            models.sgd(),
+            "sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+            **OPTIONS[name],
+        )
+        return model
+
+    x, y = models.images(29, np.random.default_rng(1))
+    results = []
+    for model in both(make_model, 2):
+        keras.utils.set_random_seed(4)
+        fitted = model.fit(x, y, batch_size=8, epochs=1, verbose=0)
+        results.append(
+            [
+                list(fitted.history.values()),
+                model.evaluate(x, y, batch_size=8, verbose=0),
+                model.predict(x, batch_size=8, verbose=0),
+                helpers.state_of(model),
+            ]
+        )
+    helpers.assert_close(*results)
