@@ -36,7 +36,8 @@ def assert_close(expected, actual, tolerance=1e-5):
     assert len(expected) == len(actual)
     for i, (e, a) in enumerate(zip(expected, actual)):
         assert e.shape == a.shape
-        scale = max(np.abs(e).max(initial=0.0), 1e-3)
+        # Sums of terms of order 1 leave an error of 1e-7 where they cancel.
+        scale = max(np.abs(e).max(initial=0.0), 0.05)
         difference = np.abs(e - a).max(initial=0.0) / scale
         assert difference <= tolerance, f"leaf {i} of shape {e.shape}"
 

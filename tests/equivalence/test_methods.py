@@ -110,7 +110,7 @@ def _generator(a, b, y):
     while True:
         for start in range(0, ROWS, 24):
             part = slice(start, start + 24)
-            yield {"a": a[part], "b": b[part]}, {"y": y[part]}
+            yield {"a": a[part], "b": b[part]}, y[part]
 
 
 # Arguments of `fit`, made from two inputs and a target.
@@ -120,7 +120,7 @@ DATA = {
         "x": [jnp.asarray(a), jnp.asarray(b)],
         "y": jnp.asarray(y),
     },
-    "dicts": lambda a, b, y: {"x": {"a": a, "b": b}, "y": {"y": y}},
+    "dicts": lambda a, b, y: {"x": {"a": a, "b": b}, "y": y},
     "tuples": lambda a, b, y: {"x": (a, b), "y": (y,)},
     "float64": lambda a, b, y: {"x": [a.astype("f8"), b], "y": y},
     "generator of dicts": lambda a, b, y: {
@@ -161,7 +161,7 @@ def test_kinds_of_data(kind, devices):
         inputs = [keras.Input((6,), name="a"), keras.Input((2,), name="b")]
         x = layers.Dense(8, "relu")(layers.Concatenate()(inputs))
         model = keras.Model(inputs, layers.Dense(1, name="y")(x))
-        model.compile(models.sgd(), {"y": "mse"}, metrics={"y": "mae"})
+        model.compile(models.sgd(), "mse", metrics=["mae"])
         return model
 
     a, y = models.regression(ROWS, np.random.default_rng(1))

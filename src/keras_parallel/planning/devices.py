@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from collections.abc import Sequence
 
 from keras_parallel._errors import DeviceError
@@ -36,7 +37,7 @@ class Device:
     index: int
     virtual: bool = dataclasses.field(default=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise DeviceError(
                 f"The kind of a device is one of {list(KINDS)}. "
@@ -50,9 +51,10 @@ class Device:
 
     @property
     def name(self) -> str:
+        """The name as users write it, such as `"gpu:0"`."""
         return f"{self.kind}:{self.index}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.name} (virtual)" if self.virtual else self.name
 
     @classmethod
@@ -81,7 +83,9 @@ def best_kind(available: Sequence[Device]) -> tuple[Device, ...]:
 
 
 def choose_devices(
-    devices: int | Sequence[str] | None, available: Sequence[Device]
+    devices: int | Sequence[str] | None,
+    available: Sequence[Device],
+    argument: str = "devices",
 ) -> tuple[Device, ...]:
     """Selects devices as `data_parallel(model, devices)` does.
 
@@ -89,6 +93,7 @@ def choose_devices(
         devices: `None` for all of the best kind, an int for the first that
             many of them, or a list of names.
         available: The devices that the engine can use.
+        argument: What the user calls `devices`, for messages.
 
     Returns:
         The chosen devices, in the order asked for.
@@ -102,40 +107,50 @@ def choose_devices(
         return best
     if isinstance(devices, bool):
         raise DeviceError(
-            "`devices` is `None`, a number of devices, or a list of names. "
-            f"Received: devices={devices}. A call that works: `devices=2`."
+            f"`{argument}` is `None`, a number, or a list. "
+            f"Received: {argument}={devices}. A call that works: "
+            f"`{argument}=2`."
         )
     if isinstance(devices, int):
-        return _first(devices, best, available)
+        return _first(devices, best, available, argument)
     if isinstance(devices, str) or not isinstance(devices, Sequence):
         raise DeviceError(
-            "`devices` is `None`, a number of devices, or a list of names. "
-            f"Received: devices={devices!r} (of type {type(devices).__name__})."
-            f" A call that works: `devices={[best[0].name]}`."
+            f"`{argument}` is `None`, a number, or a list. Received: "
+            f"{argument}={devices!r} (of type {type(devices).__name__}). "
+            f"A call that works: `{argument}={[best[0].name]}`."
         )
-    return _by_name(devices, available)
+    return _by_name(devices, available, argument)
 
 
-def _first(count, best, available):
+def _first(
+    count: int,
+    best: tuple[Device, ...],
+    available: Sequence[Device],
+    argument: str,
+) -> tuple[Device, ...]:
     if count < 1:
         raise DeviceError(
-            "The number of devices is at least 1. "
-            f"Received: devices={count}. A call that works: `devices=1`."
+            f"`{argument}` counts at least 1. Received: {argument}={count}. "
+            f"A call that works: `{argument}=1`."
         )
     if count > len(best):
+        kind = best[0].kind
         raise DeviceError(
-            f"Expected {count} devices of one kind, but this host offers "
-            f"{len(best)} of kind {best[0].kind!r}: {_names(available)}. "
-            f"Received: devices={count}. {_TRY_VIRTUAL.format(n=count)}"
+            f"Expected {count} {'GPUs' if argument == 'gpus' else 'devices'}, "
+            f"but this host has {len(best)} of kind {kind!r}, its best: "
+            f"{_names(available)}. Received: {argument}={count}. "
+            + _TRY_VIRTUAL.format(n=count)
         )
     return best[:count]
 
 
-def _by_name(names, available):
+def _by_name(
+    names: Sequence[str], available: Sequence[Device], argument: str
+) -> tuple[Device, ...]:
     if not names:
         raise DeviceError(
-            "At least one device is needed. Received: an empty list. "
-            "A call that works: `devices=None` takes all of the best kind."
+            f"At least one device is needed. Received: {argument}=[]. A call "
+            f"that works: `{argument}=None` takes all of the best kind."
         )
     chosen = tuple(Device.parse(name) for name in names)
     duplicates = sorted({d.name for d in chosen if chosen.count(d) > 1})
@@ -143,7 +158,7 @@ def _by_name(names, available):
         raise DeviceError(
             "Each device holds one replica, so a device is named once. "
             f"Received: {list(names)}, with {duplicates} more than once. "
-            f"A call that works: `devices={_names(dict.fromkeys(chosen))}`."
+            f"A call that works: `{argument}={_names(dict.fromkeys(chosen))}`."
         )
     kinds = sorted({d.kind for d in chosen})
     if len(kinds) > 1:
@@ -151,7 +166,7 @@ def _by_name(names, available):
             "Replicas compute the same thing at the same time, so their "
             f"devices are of one kind. Received: {list(names)}, of kinds "
             f"{kinds}. A call that works: "
-            f"`devices={_names(d for d in chosen if d.kind == kinds[-1])}`."
+            f"`{argument}={_names(d for d in chosen if d.kind == kinds[-1])}`."
         )
     known = {d: d for d in available}
     missing = [d.name for d in chosen if d not in known]
@@ -159,11 +174,11 @@ def _by_name(names, available):
         raise DeviceError(
             f"Expected the devices {_names(chosen)}, but {missing} "
             f"{'is' if len(missing) == 1 else 'are'} not on this host, which "
-            f"offers {_names(available)}. Received: devices={list(names)}. "
+            f"offers {_names(available)}. Received: {argument}={list(names)}. "
             + _TRY_VIRTUAL.format(n=max(d.index for d in chosen) + 1)
         )
     return tuple(known[d] for d in chosen)
 
 
-def _names(devices):
+def _names(devices: Iterable[Device]) -> list[str]:
     return [d.name for d in devices]

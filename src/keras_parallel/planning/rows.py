@@ -19,7 +19,7 @@ class RowLayout:
     per_device: tuple[int, ...]
     split: bool
 
-    def __str__(self):
+    def __str__(self) -> str:
         if not self.split:
             return f"{self.rows} rows on every device"
         return f"{self.per_device[0]} rows each"

@@ -58,11 +58,14 @@ def data_parallel(
         RefusedModelError: if no parallel model can be made of `model`.
         BackendError: if there is no engine for the Keras backend in use.
     """
+    return _make(model, devices, "devices")
+
+
+def _make(model, devices, argument):
     check_template(model)
     engine = active_engine()
-    state = DataParallelState(
-        model, engine, choose_devices(devices, engine.list_devices())
-    )
+    chosen = choose_devices(devices, engine.list_devices(), argument)
+    state = DataParallelState(model, engine, chosen)
     state.check_variables()
     layers = (DataParallelLayer, state.replicas.trainer_layer)
     _check_overrides(model, state.replicas.trainer_layer)
@@ -97,12 +100,12 @@ def multi_gpu_model(
         RefusedModelError: if no parallel model can be made of `model`.
     """
     del cpu_merge, cpu_relocation
-    if gpus is not None and not isinstance(gpus, int | str):
+    if isinstance(gpus, list | tuple | range):
         gpus = [
             f"gpu:{g}" if isinstance(g, int) and not isinstance(g, bool) else g
             for g in gpus
         ]
-    return data_parallel(model, gpus)
+    return _make(model, gpus, "gpus")
 
 
 class DataParallelState(OverlayState):
