@@ -4,11 +4,11 @@ Convolutions and matrix products run in full float32: GPUs round them to
 TensorFloat-32 by default, in another way for each shape.
 """
 
-import keras_parallel as kp
-
 import jax
 import keras
 import numpy as np
+
+import keras_parallel as kp
 
 jax.config.update("jax_default_matmul_precision", "highest")
 

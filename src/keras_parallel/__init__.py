@@ -18,7 +18,13 @@ _PUBLIC = {
 }
 _PUBLIC_MODULES = ("testing",)
 
-__all__ = sorted([*_PUBLIC, *_PUBLIC_MODULES])
+__all__ = [
+    "data_parallel",
+    "list_devices",
+    "multi_gpu_model",
+    "testing",
+    "use_virtual_devices",
+]
 
 if typing.TYPE_CHECKING:
     from keras_parallel import testing as testing

@@ -64,7 +64,7 @@ class Device:
         Raises:
             DeviceError: if `name` is none of these.
         """
-        match = _SPELLING.match(name) if isinstance(name, str) else None
+        match = _SPELLING.match(str(name))
         if match is None:
             raise DeviceError(
                 "A device is named by its kind and its index, such as "
@@ -113,13 +113,17 @@ def choose_devices(
         )
     if isinstance(devices, int):
         return _first(devices, best, available, argument)
-    if isinstance(devices, str) or not isinstance(devices, Sequence):
+    if isinstance(devices, str) or not _is_sequence(devices):
         raise DeviceError(
             f"`{argument}` is `None`, a number, or a list. Received: "
             f"{argument}={devices!r} (of type {type(devices).__name__}). "
             f"A call that works: `{argument}={[best[0].name]}`."
         )
     return _by_name(devices, available, argument)
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence)
 
 
 def _first(

@@ -7,7 +7,7 @@ import keras
 
 from keras_parallel._errors import OutputNameError
 
-_OLD_NAME = re.compile(r"^concatenate(?:_(\d+))?$")
+_OLD_NAME = re.compile(r"^concatenate(?:_\d+)?$")
 
 
 def check_old_output_names(model: keras.Model, args, kwargs) -> None:
@@ -67,14 +67,15 @@ def _old_names_error(argument, value, old, names):
 
 def _meant(old: Iterable[str], candidates: list[str]) -> dict[str, str]:
     """Pairs old names with outputs: the wrapper numbered them in order."""
-    ordered = sorted(old, key=lambda o: int(_OLD_NAME.match(o)[1] or 0))
+    ordered = sorted(old, key=_number)
     if len(ordered) == len(candidates):
         return dict(zip(ordered, candidates))
-    return {
-        o: candidates[min(max(number - 1, 0), len(candidates) - 1)]
-        for o in ordered
-        for number in [int(_OLD_NAME.match(o)[1] or 0)]
-    }
+    last = len(candidates) - 1
+    return {o: candidates[min(max(_number(o) - 1, 0), last)] for o in ordered}
+
+
+def _number(old_name):
+    return int(old_name.removeprefix("concatenate").strip("_") or 0)
 
 
 def _renamed(value, meant):

@@ -10,21 +10,26 @@ leaves the other as it was.
 
 import inspect
 import types
+import typing
 
 import keras
 
 from keras_parallel._errors import RefusedModelError
 from keras_parallel.strategies import _keras
 
+if typing.TYPE_CHECKING:
+    _Model = keras.Model
+else:
+    _Model = object
 
-class Overlay:
+
+class Overlay(_Model):
     """What is put above the user's model class. See the module."""
 
-    # Attributes that the engine's trainer sets while it runs.
-    runtime_attributes: tuple[str, ...] = ()
+    _parallel: typing.Any
 
     @property
-    def __class__(self):
+    def __class__(self):  # pyright: ignore[reportIncompatibleMethodOverride]
         # Keras writes `obj.__class__` into files and configurations. Nothing
         # there may name a class that only exists in this process.
         return type(self._parallel.template)

@@ -49,6 +49,7 @@ class Run:
     def steps_from(self, state, batches):
         """Trains from `state`: the last logs, and the state after them."""
         _state.restore(self.model, state)
+        logs = {}
         for batch in batches:
             logs = self.step(batch)
         return logs | _state.snapshot(self.model)

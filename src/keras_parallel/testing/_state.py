@@ -66,7 +66,7 @@ def _optimizers_of(model):
 def snapshot(model):
     """Returns the state of `model` as a dict from names to entries."""
     return {
-        name: Entry(keras.ops.convert_to_numpy(variable.value), kind)
+        name: Entry(np.asarray(variable.value), kind)
         for name, (variable, kind) in variables_of(model).items()
     }
 

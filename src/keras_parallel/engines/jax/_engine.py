@@ -113,14 +113,15 @@ def _reserve_threads(num_devices):
 def _check_randomness():
     # With these defaults JAX draws the same numbers however an array is
     # sharded (jax.random, "advanced random number generator configuration").
-    generator = jax.config.jax_default_prng_impl
-    if generator == "threefry2x32" and jax.config.jax_threefry_partitionable:
+    generator = jax.config.read("jax_default_prng_impl")
+    partitionable = jax.config.read("jax_threefry_partitionable")
+    if generator == "threefry2x32" and partitionable:
         return
     warnings.warn(
         "Random numbers may depend on the number of devices: that they do not "
         "holds for JAX's default generator only. Received: "
         f"jax_default_prng_impl={generator!r}, jax_threefry_partitionable="
-        f"{jax.config.jax_threefry_partitionable}. Leave both at their "
+        f"{partitionable}. Leave both at their "
         "defaults ('threefry2x32' and True).",
         stacklevel=2,
     )

@@ -28,14 +28,12 @@ class StepState:
         self._lengths = [len(group) for group in groups]
         self._on_each = on_each
         self._home = home
-        self._arrays = None
+        self._arrays = []
 
     def read(self):
         """The values of the variables, on every device, in their groups."""
         held = [v._value for v in self._variables]
-        if self._arrays is None or any(
-            map(operator.is_not, held, self._arrays)
-        ):
+        if not self._arrays or any(map(operator.is_not, held, self._arrays)):
             self._arrays = self._on_every_device(held)
             self._assign()
         groups, start = [], 0
