@@ -107,10 +107,17 @@ def _recorded(name):
         if function is before:
             return
 
+        replicas = self._parallel.replicas
+
+        def recorded(batch):
+            replicas.place_batch(batch)
+            return batch
+
         @functools.wraps(function)
         def step(*args):
-            self._parallel.replicas._calls.append(("step", name))
-            return function(*args)
+            replicas._calls.append(("step", name))
+            *state, iterator = args
+            return function(*state, map(recorded, iterator))
 
         setattr(self, attribute, step)
 

@@ -113,8 +113,10 @@ def _reserve_threads(num_devices):
 def _check_randomness():
     # With these defaults JAX draws the same numbers however an array is
     # sharded (jax.random, "advanced random number generator configuration").
-    generator = jax.config.read("jax_default_prng_impl")
-    partitionable = jax.config.read("jax_threefry_partitionable")
+    generator, partitionable = (
+        getattr(jax.config, name)
+        for name in ("jax_default_prng_impl", "jax_threefry_partitionable")
+    )
     if generator == "threefry2x32" and partitionable:
         return
     warnings.warn(

@@ -1,0 +1,165 @@
+"""What `engines/base.py` promises, held against every engine."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from keras_parallel.engines import active_engine
+from keras_parallel.engines import base
+from keras_parallel.engines.fake import FakeEngine
+from keras_parallel.strategies import data
+
+ENGINES = {"fake": lambda: FakeEngine(8), "active": active_engine}
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request):
+    return ENGINES[request.param]()
+
+
+def make_model():
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def parallel_on(engine, count, model=None):
+    """`data_parallel`, with the engine chosen by the test."""
+    model = model or make_model()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "active_engine", lambda: engine)
+        return data.data_parallel(model, count)
+
+
+def test_the_seam_has_at_most_ten_methods():
+    promised = {
+        name
+        for cls in (base.Engine, base.Replicas)
+        for name in cls.__abstractmethods__
+    }
+    assert len(promised) <= 10
+
+
+def test_devices_are_listed_best_kind_first(engine):
+    devices = engine.list_devices()
+    kinds = [d.kind for d in devices]
+    assert kinds == ["gpu"] * 8 + ["cpu"]
+    assert [d.index for d in devices] == [*range(8), 0]
+
+
+def test_asking_for_the_same_virtual_devices_again_is_fine(engine):
+    assert engine.use_virtual_devices(8) is True
+
+
+def test_backend_is_the_one_of_keras(engine):
+    assert engine.backend == keras.config.backend()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 8, 9])
+def test_batches_lie_as_planned(engine, rows):
+    reported = []
+    replicas = engine.replicas(engine.list_devices()[:4], reported.append)
+    x, none = replicas.place_batch((np.ones((rows, 3), "float32"), None))
+    assert none is None
+    share = rows // 4 if rows % 4 == 0 else rows
+    assert replicas.rows_on(x) == {f"gpu:{i}": share for i in range(4)}
+    assert [layout.rows for layout in reported] == [rows]
+    assert reported[0].split is (rows % 4 == 0)
+
+
+def test_every_step_goes_through_place_batch(engine):
+    parallel = parallel_on(engine, 2)
+    replicas = parallel._parallel.replicas
+    place_batch, seen = replicas.place_batch, []
+
+    def watched(batch):
+        seen.append(batch)
+        return place_batch(batch)
+
+    # Before anything is compiled, so that the steps find it.
+    replicas.place_batch = watched
+    x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
+    parallel.fit(x, y, batch_size=4, verbose=0)
+    parallel.evaluate(x, y, batch_size=4, verbose=0)
+    parallel.predict(x, batch_size=4, verbose=0)
+    parallel.train_on_batch(x, y)
+    parallel.test_on_batch(x, y)
+    parallel.predict_on_batch(x)
+    assert len(seen) == 9
+
+
+def test_running_may_be_nested_and_ends_by_an_exception(engine):
+    parallel = parallel_on(engine, 2)
+    replicas = parallel._parallel.replicas
+
+    def fail():
+        with replicas.running(parallel):
+            with replicas.running(parallel):
+                pass
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    x = np.ones((4, 3), "float32")
+    np.testing.assert_allclose(
+        parallel.predict(x, verbose=0), make_model_output(parallel, x)
+    )
+
+
+def make_model_output(model, x):
+    kernel, bias = model.get_weights()
+    return x @ kernel + bias
+
+
+def test_the_fake_engine_records_what_it_is_told():
+    engine = FakeEngine(8)
+    parallel = parallel_on(engine, 4)
+    x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
+    parallel.fit(x, y, batch_size=4, verbose=0)
+    parallel.train_on_batch(x, y)
+    assert engine.calls == [
+        ("replicas", ("gpu:0", "gpu:1", "gpu:2", "gpu:3")),
+        ("enter", 1),
+        *[
+            ("step", "train"),
+            ("place_batch", {f"gpu:{i}": 1 for i in range(4)}),
+        ]
+        * 2,
+        ("leave", 1),
+        ("enter", 1),
+        ("step", "train"),
+        ("place_batch", {f"gpu:{i}": 2 for i in range(4)}),
+        ("leave", 1),
+    ]
+
+
+def test_state_is_current_between_steps_and_assignments_count():
+    """J28: weights changed by a callback during fit take effect."""
+    plain, parallel = make_model(), parallel_on(active_engine(), 2)
+    parallel.set_weights(plain.get_weights())
+    seen = []
+
+    class Halve(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            kernel = self.model.trainable_variables[0]
+            before = kernel.numpy()
+            kernel.assign(kernel / 2)
+            seen.append((before, kernel.numpy()))
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 3)).astype("float32")
+    y = rng.normal(size=(12, 2)).astype("float32")
+    parallel.fit(
+        x, y, batch_size=4, shuffle=False, verbose=0, callbacks=[Halve()]
+    )
+    for start in range(0, 12, 4):
+        plain.train_on_batch(x[start : start + 4], y[start : start + 4])
+        kernel = plain.trainable_variables[0]
+        np.testing.assert_allclose(
+            seen[start // 4][0], kernel.numpy(), rtol=1e-5, atol=1e-6
+        )
+        kernel.assign(kernel / 2)
+    np.testing.assert_allclose(
+        parallel.get_weights()[0], plain.get_weights()[0], rtol=1e-5, atol=1e-6
+    )

@@ -1,0 +1,67 @@
+"""The command line, as people start it."""
+
+import os
+import subprocess
+import sys
+
+
+def command(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "keras_parallel.cli", *arguments],
+        env={**os.environ, "KERAS_BACKEND": "jax", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_devices():
+    done = command("devices", "--virtual-devices", "2")
+    assert done.stdout.splitlines() == [
+        "gpu:0 (virtual)",
+        "gpu:1 (virtual)",
+        "cpu:0 (virtual)",
+    ]
+
+
+def test_env_names_versions():
+    done = command("env")
+    rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert rows["backend"] == "jax"
+    assert {"keras-parallel", "python", "keras", "jax", "devices"} <= set(rows)
+
+
+def test_run_passes_arguments_and_devices_to_the_script(tmp_path):
+    (tmp_path / "beside.py").write_text("VALUE = 7")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, beside, keras\n"
+        "import keras_parallel as kp\n"
+        "assert __name__ == '__main__'\n"
+        "print(sys.argv[1:], beside.VALUE, len(kp.list_devices('gpu')))\n"
+    )
+    done = command(
+        "run", "--virtual-devices", "3", str(script), "--flag", "-x", "1"
+    )
+    assert done.stdout.strip() == "['--flag', '-x', '1'] 7 3", done.stderr
+
+
+def test_run_keeps_the_exit_status_and_the_traceback(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nsys.exit(5)")
+    assert command("run", str(script)).returncode == 5
+    script.write_text("def broken():\n    raise KeyError('here')\nbroken()")
+    done = command("run", str(script))
+    assert done.returncode == 1
+    assert "KeyError: 'here'" in done.stderr
+
+
+def test_mistakes_are_told():
+    done = command("run", "no_such_script.py")
+    assert done.returncode == 2
+    assert "no_such_script.py" in done.stderr
+    assert command("devices", "--virtual-devices", "0").returncode == 2
+    assert command().returncode == 2
+    done = command("devices", KERAS_BACKEND="numpy")
+    assert done.returncode == 2
+    assert "Received: the Keras backend 'numpy'" in done.stderr

@@ -1,0 +1,88 @@
+"""The private names of Keras that we depend on, one test for each.
+
+If one fails under a new Keras, that name has moved: `CONTRIBUTING.md` says
+where it is used.
+"""
+
+import inspect
+
+import keras
+import numpy as np
+from keras.src.backend.jax import trainer as jax_trainer
+
+from keras_parallel.strategies import _keras
+
+
+def trained_model():
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    before = set(vars(model))
+    model.compile("sgd", "mse", metrics=["mae"])
+    x, y = np.ones((4, 3)), np.ones((4, 1))
+    model.fit(x, y, verbose=0, validation_data=(x, y))
+    model.evaluate(x, y, verbose=0)
+    model.predict(x, verbose=0)
+    return model, before
+
+
+def test_the_list_of_trainer_attributes_is_complete():
+    model, before = trained_model()
+    runtime = {"_jax_state", "_jax_state_synced"}
+    set_by_training = set(vars(model)) - before
+    assert set_by_training <= _keras.TRAINER_ATTRIBUTES | runtime
+    trainer_only = type("Probe", (jax_trainer.JAXTrainer,), {})
+    probe = trainer_only.__new__(trainer_only)
+    jax_trainer.JAXTrainer.__init__(probe)
+    assert set(vars(probe)) <= _keras.TRAINER_ATTRIBUTES | runtime
+
+
+def test_fit_reads_the_state_through_get_jax_state():
+    for method in ("fit", "evaluate", "predict", "train_on_batch"):
+        source = inspect.getsource(getattr(jax_trainer.JAXTrainer, method))
+        assert "self._get_jax_state(" in source
+        assert "self.jax_state_sync()" in source
+    assert set(
+        inspect.signature(jax_trainer.JAXTrainer._get_jax_state).parameters
+    ) == {
+        "self",
+        "trainable_variables",
+        "non_trainable_variables",
+        "optimizer_variables",
+        "metrics_variables",
+        "purge_model_variables",
+    }
+
+
+def test_a_step_takes_the_state_and_an_iterator():
+    for kind in ("train", "test", "predict"):
+        source = inspect.getsource(
+            getattr(jax_trainer.JAXTrainer, f"make_{kind}_function")
+        )
+        assert f"self.{kind}_function = step_function" in source
+    source = inspect.getsource(jax_trainer.JAXTrainer._make_function)
+    assert "def iterator_step(state, iterator):" in source
+
+
+def test_a_variable_holds_its_array_in_value():
+    variable = keras.Variable(np.ones(3))
+    assert variable._value is variable.value
+    assert _keras.layout_of(variable) is None
+
+
+def test_a_layer_tracks_through_its_tracker():
+    layer = keras.layers.Dense(1)
+    assert layer._tracker.track(3) == 3
+
+
+def test_layers_drop_through_one_function():
+    from keras.src.backend import random
+
+    called = []
+    dropout = random.dropout
+    random.dropout = lambda x, *args, **kwargs: called.append(1) or x
+    try:
+        keras.layers.Dropout(0.5)(np.ones((2, 3)), training=True)
+        keras.layers.GRU(2, dropout=0.5)(np.ones((2, 3, 4)), training=True)
+    finally:
+        random.dropout = dropout
+    assert len(called) == 2
