@@ -72,6 +72,11 @@ class Overlay(_Model):
         own = set(self.__dict__) - {"_parallel"}
         return sorted(set(dir(self._parallel.template)) | own)
 
+    def __reduce__(self):
+        # Keras pickles what a file would hold, and a method of the class.
+        unpickle, arguments = super().__reduce__()
+        return getattr(self.__class__, unpickle.__name__), arguments
+
     def compile(self, *args, **kwargs):
         self._parallel.check_compile(self, args, kwargs)
         self._parallel.compiling = True

@@ -1,0 +1,80 @@
+"""Losses and metrics are found by the names of the user's outputs."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_parallel as kp
+from tests import models
+
+LOSS = {
+    "main_output": models.jaccard_distance_loss,
+    "aux_output": "binary_crossentropy",
+}
+
+
+def compiled(make_model, **arguments):
+    parallel = kp.data_parallel(make_model(), 2)
+    parallel.compile("sgd", **arguments)
+    return parallel
+
+
+@pytest.mark.parametrize("outputs_as", [list, dict])
+def test_history_keys_are_those_of_one_device(outputs_as):
+    """G01, G02, O01: dictionaries keyed as before, logged keys unchanged."""
+    x, y = models.two_targets(24, np.random.default_rng(0))
+    plain = models.two_headed(outputs_as)
+    parallel = kp.multi_gpu_model(models.two_headed(outputs_as), gpus=8)
+    histories = [
+        model.fit(x, y, batch_size=8, verbose=0, validation_data=(x, y)).history
+        for model in (plain, parallel)
+    ]
+    assert list(histories[0]) == list(histories[1])
+    assert "main_output_jaccard_distance_loss" in histories[1]
+    assert "val_aux_output_acc" in histories[1]
+    assert parallel.output_names == plain.output_names
+
+
+@pytest.mark.parametrize("argument", ["loss", "metrics", "loss_weights"])
+def test_old_names_of_outputs_are_explained(argument):
+    values = {"loss": "mse", "metrics": "mae", "loss_weights": 1.0}
+    old = {
+        "concatenate_1": values[argument],
+        "concatenate_2": values[argument],
+    }
+    with pytest.raises(ValueError) as caught:
+        compiled(models.two_headed, **{"loss": LOSS, argument: old})
+    message = str(caught.value)
+    assert "'concatenate_1' meant 'main_output'" in message
+    assert "'concatenate_2' meant 'aux_output'" in message
+    assert "Received: " in message
+
+
+def test_one_old_name_among_new_ones_is_explained():
+    with pytest.raises(ValueError, match="'concatenate_2' meant 'aux_output'"):
+        compiled(
+            models.two_headed,
+            loss={"main_output": "mse", "concatenate_2": "mse"},
+        )
+    with pytest.raises(ValueError, match="'concatenate_1' meant 'main_output'"):
+        compiled(models.two_headed, loss={"concatenate_1": "mse"})
+
+
+def test_an_output_that_is_called_concatenate_is_fine():
+    def make_model():
+        inputs = keras.Input((6,))
+        first = layers.Concatenate(name="concatenate_1")([inputs, inputs])
+        return keras.Model(inputs, [first, layers.Dense(1, name="b")(inputs)])
+
+    compiled(make_model, loss={"concatenate_1": "mse", "b": "mse"})
+
+
+def test_a_failed_compile_leaves_the_model_as_it_was():
+    parallel = kp.data_parallel(models.two_headed(), 2)
+    optimizer = parallel.optimizer
+    with pytest.raises(ValueError):
+        parallel.compile("sgd", loss={"concatenate_1": "mse"})
+    assert parallel.optimizer is optimizer
+    x, y = models.two_targets(8, np.random.default_rng(0))
+    parallel.fit(x, y, verbose=0)
