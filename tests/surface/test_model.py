@@ -84,8 +84,6 @@ def test_type_and_methods_of_a_subclassed_model():
     parallel = kp.data_parallel(model, 2)
     assert isinstance(parallel, Scorer)
     assert type(parallel).__name__ == "Scorer"
-    parallel.extra = layers.Dense(2)
-    assert any(layer is model.extra for layer in model.layers)
     assert parallel.decide(X).shape == (24, 1)
     assert parallel.threshold == 0.7
     # Set on one, seen on the other: also what the class has a value for.
@@ -101,6 +99,14 @@ def test_type_and_methods_of_a_subclassed_model():
     assert not hasattr(model, "note")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = parallel.nothing
+
+
+def test_a_layer_set_on_one_belongs_to_both():
+    model = models.Residual()
+    parallel = kp.data_parallel(model, 2)
+    parallel.extra = layers.Dense(2)
+    assert model.extra is parallel.extra
+    assert any(layer is model.extra for layer in model.layers)
 
 
 def test_a_method_replaced_on_the_instance_is_used():

@@ -78,3 +78,81 @@ def test_a_failed_compile_leaves_the_model_as_it_was():
     assert parallel.optimizer is optimizer
     x, y = models.two_targets(8, np.random.default_rng(0))
     parallel.fit(x, y, verbose=0)
+
+
+TARGETS = models.two_targets(24, np.random.default_rng(0))
+WEIGHTS = {
+    "main_output": np.linspace(0, 1, 24),
+    "aux_output": np.linspace(1, 2, 24),
+}
+
+
+def history(model, y, sample_weight=None, **arguments):
+    keras.utils.set_random_seed(0)
+    model.compile("sgd", **arguments)
+    fitted = model.fit(
+        TARGETS[0],
+        y,
+        sample_weight=sample_weight,
+        batch_size=8,
+        verbose=0,
+        shuffle=False,
+    )
+    return fitted.history
+
+
+def same_model():
+    keras.utils.set_random_seed(3)
+    model = models.two_headed()
+    return keras.Model(model.input, model.outputs)  # Not compiled.
+
+
+def test_sample_weights_by_the_name_of_the_output():
+    """O07, O08: Keras refuses the dictionary for a list of outputs."""
+    expected = history(
+        same_model(),
+        list(TARGETS[1].values()),
+        list(WEIGHTS.values()),
+        loss=list(LOSS.values()),
+    )
+    actual = history(
+        kp.data_parallel(same_model(), 2), TARGETS[1], WEIGHTS, loss=LOSS
+    )
+    assert list(actual) == list(expected)
+    for name in expected:
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("given", ["all targets", "its own target"])
+def test_a_head_left_out_of_the_losses(given):
+    """Keras wants `None` for it and a target; the name says enough."""
+    expected = history(
+        same_model(), list(TARGETS[1].values()), loss=["mse", None]
+    )
+    targets = dict(TARGETS[1])
+    if given == "its own target":
+        del targets["aux_output"]
+    actual = history(
+        kp.data_parallel(same_model(), 2), targets, loss={"main_output": "mse"}
+    )
+    np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The structure of `inputs`")
+def test_one_output_by_its_name_from_a_generator():
+    """G01: the smallest case of the report."""
+    inputs = keras.Input((6,), name="input")
+    model = keras.Model(inputs, layers.Dense(3, name="output")(inputs))
+    parallel = kp.data_parallel(model, 2)
+    parallel.compile("sgd", {"output": "mse"}, metrics={"output": "mae"})
+
+    def data():
+        while True:
+            yield {"input": TARGETS[0]}, {"output": TARGETS[1]["main_output"]}
+
+    fitted = parallel.fit(data(), steps_per_epoch=2, shuffle=False, verbose=0)
+    assert set(fitted.history) == {"loss", "mae"}
+    y = {"output": TARGETS[1]["main_output"]}
+    parallel.evaluate(TARGETS[0], y, verbose=0)
+    parallel.train_on_batch(TARGETS[0], y)
+    parallel.test_on_batch({"input": TARGETS[0]}, y)

@@ -44,14 +44,17 @@ class Replicas(abc.ABC):
         It overrides what Keras's trainer of this backend offers for that, so
         that each compiled step of `fit`, `evaluate`, `predict` and
         `*_on_batch`, a custom `train_step` included, runs on all devices as
-        one step over the global batch. It finds these `Replicas` in
-        `self._parallel.replicas`. Guarantees:
+        one step over the global batch. The strategy gives it
+        `self._parallel.replicas`, these `Replicas`; the dict
+        `self._parallel.states`, to keep what it needs for each kind of step;
+        and `self._parallel.batch_preparation(self, kind)`, a function to
+        apply to each batch, which places it. Guarantees:
 
         - its `runtime_attributes` name what Keras's trainer sets on a model
           while it runs, and its `reserved_methods` what a model may not
           override beside it;
         - one compilation for each distinct shape of a batch;
-        - every batch goes through `place_batch`;
+        - every batch of a step goes through its preparation;
         - between two steps the model's variables hold the values of the last
           finished step, and values assigned there are used by the next.
         """

@@ -59,6 +59,10 @@ class PlacedArray:
     rows: dict[str, int]
 
 
+def _taken_back(leaf):
+    return leaf.array if isinstance(leaf, PlacedArray) else leaf
+
+
 class FakeReplicas(Replicas):
     """Replicas that exist in name only. See `FakeEngine`."""
 
@@ -108,10 +112,10 @@ def _recorded(name):
             return
 
         replicas = self._parallel.replicas
+        prepare = self._parallel.batch_preparation(self, name)
 
         def recorded(batch):
-            replicas.place_batch(batch)
-            return batch
+            return keras.tree.map_structure(_taken_back, prepare(batch))
 
         @functools.wraps(function)
         def step(*args):

@@ -78,7 +78,7 @@ class Overlay(_Model):
         return getattr(self.__class__, unpickle.__name__), arguments
 
     def compile(self, *args, **kwargs):
-        self._parallel.check_compile(self, args, kwargs)
+        kwargs = self._parallel.compile_arguments(self, args, kwargs)
         self._parallel.compiling = True
         try:
             super().compile(*args, **kwargs)

@@ -15,6 +15,7 @@ from keras_parallel._logging import logger
 from keras_parallel.engines import active_engine
 from keras_parallel.planning import choose_devices
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies import _targets
 from keras_parallel.strategies._names import check_old_output_names
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
@@ -120,8 +121,36 @@ class DataParallelState(OverlayState):
         self.states = {}
         self._reported = False
 
-    def check_compile(self, model, args, kwargs):
+    def compile_arguments(self, model, args, kwargs):
         check_old_output_names(model, args, kwargs)
+        names = _targets.output_order(model)
+        return (
+            kwargs
+            if names is None
+            else (_targets.complete_losses(names, kwargs))
+        )
+
+    def batch_preparation(self, model, kind):
+        """What is applied to each batch before a step of `kind` takes it."""
+
+        def place(batch):
+            return self.replicas.place_batch(batch)
+
+        if not _targets.is_of_keras(_step_of(model, kind)):
+            return place  # It may want the batch as it comes.
+        order = self.target_order(model, kind)
+        return lambda batch: place(order(batch))
+
+    def target_order(self, model, kind):
+        """What puts targets in the order of outputs for a step of Keras.
+
+        It also gives all batches the form in which `fit` passes them:
+        `train_on_batch` passes `(x, y, None)`, which would be compiled anew.
+        """
+        names = None
+        if kind != "predict" and _targets.is_of_keras(_step_of(model, kind)):
+            names = _targets.output_order(model)
+        return functools.partial(_targets.in_output_order, model, names or [])
 
     def check_variables(self):
         for variable in self.template.variables:
@@ -170,6 +199,11 @@ class DataParallelState(OverlayState):
             )
 
 
+def _step_of(model, kind):
+    """The step that the user's class has, without what is put above it."""
+    return getattr(model._parallel.template, f"{kind}_step")
+
+
 def _runs_on_replicas(name):
     """Makes a method that runs Keras's on the replicas."""
     keras_method = getattr(keras.Model, name)
@@ -193,6 +227,19 @@ class DataParallelLayer(Overlay):
     train_on_batch = _runs_on_replicas("train_on_batch")
     test_on_batch = _runs_on_replicas("test_on_batch")
     predict_on_batch = _runs_on_replicas("predict_on_batch")
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        # Keras builds losses and metrics from the first batch, before any
+        # step has seen it.
+        order = self._parallel.target_order(self, "train")
+        if data_batch is not None:
+            data_batch = order(data_batch)
+        elif iterator is not None:
+            iterator = (
+                (first, last, map(order, batches))
+                for first, last, batches in iterator
+            )
+        super()._symbolic_build(iterator, data_batch)
 
 
 def _check_overrides(model, trainer_layer):

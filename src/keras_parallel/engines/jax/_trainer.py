@@ -33,7 +33,7 @@ class JaxTrainerLayer(_Trainer):
     For 40 variables that costs a few microseconds a step.
     """
 
-    # Set by the strategy: its `replicas`, and `states` for the steps.
+    # Set by the strategy: see `Replicas.trainer_layer`.
     _parallel: typing.Any
 
     # Attributes that Keras's trainer sets while it runs.
@@ -98,12 +98,7 @@ class JaxTrainerLayer(_Trainer):
     def _on_replicas(self, kind):
         function = getattr(self, f"{kind}_function")
         states = self._parallel.states
-        place_batch = self._parallel.replicas.place_batch
-        users_step = getattr(super(), f"{kind}_step")
-        of_keras = users_step.__func__.__module__.startswith("keras.")
-
-        def prepare(batch):
-            return place_batch(_as_fit_passes_it(batch) if of_keras else batch)
+        prepare = self._parallel.batch_preparation(self, kind)
 
         def step(_, iterator):
             # The state that Keras hands over is the one it got back last; a
@@ -114,13 +109,6 @@ class JaxTrainerLayer(_Trainer):
             return outputs, new
 
         return step
-
-
-def _as_fit_passes_it(batch):
-    # `fit` passes `(x, y)` and `train_on_batch` `(x, y, None)`. For Keras's
-    # own steps that is the same, but not for what has been compiled.
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-    return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 # What `_get_jax_state` is asked for, in the order in which a step takes it.
