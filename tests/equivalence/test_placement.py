@@ -59,6 +59,43 @@ def test_a_device_receives_its_own_rows_only():
         np.testing.assert_array_equal(shard.data, x[3 * i : 3 * i + 3])
 
 
+def test_no_batch_goes_whole_to_the_first_device(monkeypatch):
+    """As on accelerators, where Keras looks one batch ahead."""
+    from keras.src.backend.jax import trainer
+
+    sent = []
+
+    def watched(data, layouts=None):
+        sent.extend(a for a in jax.tree.leaves(data) if _on_one_device(a))
+        return jax.tree.map(jax.device_put, data)
+
+    def _on_one_device(array):
+        return len(getattr(array, "devices", set)()) < 2
+
+    monkeypatch.setattr(trainer, "_distribute_data", watched)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    plain, parallel = (
+        make_model(),
+        keras_parallel.data_parallel(make_model(), 4),
+    )
+    parallel.set_weights(plain.get_weights())
+    x, y = models.regression(53, np.random.default_rng(0))
+    seen = watch_batches(parallel)
+    parallel.fit(x, y, batch_size=24, epochs=2, verbose=0, shuffle=False)
+    parallel.evaluate(x, y, batch_size=24, verbose=0)
+    predicted = parallel.predict(x, batch_size=24, verbose=0)
+    parallel.train_on_batch(x[:24], y[:24])
+    parallel.test_on_batch(x[:24], y[:24])
+    parallel.predict_on_batch(x[:24])
+    assert sent == []
+    rows = [next(iter(batch[0].values())) for batch in seen]
+    assert rows[:12] == [6, 6, 5] * 4
+    monkeypatch.undo()
+    plain.set_weights(parallel.get_weights())
+    assert predicted.shape == (53, 1)
+    assert len(seen) >= 15
+
+
 def test_uneven_rows_and_arrays_that_are_no_rows_go_whole_to_each_device():
     replicas = keras_parallel.data_parallel(make_model(), 4)._parallel.replicas
     placed = replicas.place_batch(np.ones((5, 2)))

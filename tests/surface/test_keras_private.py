@@ -63,6 +63,14 @@ def test_a_step_takes_the_state_and_an_iterator():
     assert "def iterator_step(state, iterator):" in source
 
 
+def test_keras_looks_ahead_in_a_generator_of_numpy_batches():
+    method = jax_trainer.JAXEpochIterator._one_batch_ahead_iterator
+    assert list(inspect.signature(method).parameters)[1] == "numpy_iterator"
+    assert inspect.isgeneratorfunction(method)
+    source = inspect.getsource(jax_trainer.JAXEpochIterator._get_iterator)
+    assert "return self._one_batch_ahead_iterator(iterator)" in source
+
+
 def test_a_variable_holds_its_array_in_value():
     variable = keras.Variable(np.ones(3))
     assert variable._value is variable.value

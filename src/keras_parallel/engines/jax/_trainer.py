@@ -14,6 +14,7 @@ import typing
 import jax
 import keras
 
+from keras_parallel.engines.jax._input import Input
 from keras_parallel.engines.jax._state import StepState
 
 if typing.TYPE_CHECKING:
@@ -77,6 +78,42 @@ class JaxTrainerLayer(_Trainer):
         on_each = self._parallel.replicas.on_each
         return outputs, jax.lax.with_sharding_constraint(state, on_each)
 
+    def train_on_batch(
+        self,
+        x,
+        y=None,
+        sample_weight=None,
+        class_weight=None,
+        return_dict=False,
+    ):
+        if class_weight is None:
+            x, y, sample_weight = self._placed(
+                "train_on_batch", (x, y, sample_weight)
+            )
+        return super().train_on_batch(
+            x,
+            y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            return_dict=return_dict,
+        )
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+        x, y, sample_weight = self._placed(
+            "test_on_batch", (x, y, sample_weight)
+        )
+        return super().test_on_batch(
+            x, y, sample_weight=sample_weight, return_dict=return_dict
+        )
+
+    def _placed(self, method, batch):
+        # Keras sends what it gets whole to the first device, and leaves alone
+        # what lies on devices. A method of the user's own gets what was
+        # passed.
+        if getattr(super(), method).__func__.__module__.startswith("keras."):
+            return self._parallel.replicas.place_batch(batch)
+        return batch
+
     def make_train_function(self, force=False):
         before = self.train_function
         super().make_train_function(force)
@@ -98,13 +135,13 @@ class JaxTrainerLayer(_Trainer):
     def _on_replicas(self, kind):
         function = getattr(self, f"{kind}_function")
         states = self._parallel.states
-        prepare = self._parallel.batch_preparation(self, kind)
+        source = Input(self._parallel.batch_preparation(self, kind))
 
         def step(_, iterator):
             # The state that Keras hands over is the one it got back last; a
             # callback may have assigned variables since.
             state = states[kind]
-            outputs, new = function(state.read(), map(prepare, iterator))
+            outputs, new = function(state.read(), source.batches(iterator))
             state.write(new)
             return outputs, new
 

@@ -1,0 +1,56 @@
+"""From the iterator that Keras gives a step to placed batches.
+
+On accelerators Keras sends each batch whole to the first device, one batch
+ahead of the step. Here each device is sent its own rows instead, as early.
+"""
+
+import inspect
+
+# Keras's generator that looks one batch ahead, and its argument.
+_LOOK_AHEAD = "_one_batch_ahead_iterator"
+_NUMPY_BATCHES = "numpy_iterator"
+
+
+class Input:
+    """Opens the iterators of one kind of step.
+
+    Args:
+        prepare: Applied to each batch; places it.
+    """
+
+    def __init__(self, prepare):
+        self._prepare = prepare
+        self._given = None
+        self._batches = None
+
+    def batches(self, iterator):
+        """The batches of `iterator`, placed, each time from where it is."""
+        if iterator is self._given:
+            return self._batches
+        numpy_batches = _behind_look_ahead(iterator)
+        if numpy_batches is None:
+            return map(self._prepare, iterator)
+        self._given = iterator
+        self._batches = _one_ahead(map(self._prepare, numpy_batches))
+        return self._batches
+
+
+def _behind_look_ahead(iterator):
+    """What Keras's look-ahead would read, if it has read nothing yet."""
+    if (
+        inspect.isgenerator(iterator)
+        and iterator.gi_code.co_name == _LOOK_AHEAD
+        and inspect.getgeneratorstate(iterator) == inspect.GEN_CREATED
+    ):
+        return inspect.getgeneratorlocals(iterator).get(_NUMPY_BATCHES)
+    return None
+
+
+def _one_ahead(batches):
+    upcoming = None
+    for batch in batches:
+        if upcoming is not None:
+            yield upcoming
+        upcoming = batch
+    if upcoming is not None:
+        yield upcoming
