@@ -68,17 +68,15 @@ def test_batches_lie_as_planned(engine, rows):
     assert reported[0].split is (rows % 4 == 0)
 
 
-def test_every_step_goes_through_place_batch(engine):
+def test_every_batch_of_a_step_is_prepared(engine):
     parallel = parallel_on(engine, 2)
-    replicas = parallel._parallel.replicas
-    place_batch, seen = replicas.place_batch, []
+    preparation, seen = parallel._parallel.batch_preparation, []
 
-    def watched(batch):
-        seen.append(batch)
-        return place_batch(batch)
+    def watched(model, kind):
+        prepare = preparation(model, kind)
+        return lambda batch: seen.append(kind) or prepare(batch)
 
-    # Before anything is compiled, so that the steps find it.
-    replicas.place_batch = watched
+    parallel._parallel.batch_preparation = watched
     x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
     parallel.fit(x, y, batch_size=4, verbose=0)
     parallel.evaluate(x, y, batch_size=4, verbose=0)
@@ -86,7 +84,8 @@ def test_every_step_goes_through_place_batch(engine):
     parallel.train_on_batch(x, y)
     parallel.test_on_batch(x, y)
     parallel.predict_on_batch(x)
-    assert len(seen) == 9
+    kinds = ["train", "test", "predict"]
+    assert seen == [kind for kind in kinds for _ in range(2)] + kinds
 
 
 def test_running_may_be_nested_and_ends_by_an_exception(engine):

@@ -72,28 +72,21 @@ def test_no_batch_goes_whole_to_the_first_device(monkeypatch):
     def _on_one_device(array):
         return len(getattr(array, "devices", set)()) < 2
 
+    parallel = keras_parallel.data_parallel(make_model(), 4)
+    x, y = models.regression(53, np.random.default_rng(0))
+    parallel.train_on_batch(x, y)  # Builds losses and metrics.
     monkeypatch.setattr(trainer, "_distribute_data", watched)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    plain, parallel = (
-        make_model(),
-        keras_parallel.data_parallel(make_model(), 4),
-    )
-    parallel.set_weights(plain.get_weights())
-    x, y = models.regression(53, np.random.default_rng(0))
     seen = watch_batches(parallel)
     parallel.fit(x, y, batch_size=24, epochs=2, verbose=0, shuffle=False)
     parallel.evaluate(x, y, batch_size=24, verbose=0)
-    predicted = parallel.predict(x, batch_size=24, verbose=0)
+    assert len(parallel.predict(x, batch_size=24, verbose=0)) == 53
     parallel.train_on_batch(x[:24], y[:24])
     parallel.test_on_batch(x[:24], y[:24])
     parallel.predict_on_batch(x[:24])
     assert sent == []
     rows = [next(iter(batch[0].values())) for batch in seen]
     assert rows[:12] == [6, 6, 5] * 4
-    monkeypatch.undo()
-    plain.set_weights(parallel.get_weights())
-    assert predicted.shape == (53, 1)
-    assert len(seen) >= 15
 
 
 def test_uneven_rows_and_arrays_that_are_no_rows_go_whole_to_each_device():
