@@ -103,7 +103,7 @@ def _run(options):
     if not os.path.isfile(options.script):
         print(
             "keras-parallel run: the script is a path to a Python file. "
-            f"Received: {options.script!r}, which does not exist.",
+            f"Received: {options.script!r}, which is no file.",
             file=sys.stderr,
         )
         return 2

@@ -68,10 +68,14 @@ def with_batch(change):
 
     def parallelize(model, devices):
         parallel = keras_parallel.data_parallel(model, devices)
-        place_batch = parallel._parallel.replicas.place_batch
-        parallel._parallel.replicas.place_batch = lambda batch: place_batch(
-            change(batch)
-        )
+        state = parallel._keras_parallel
+        preparation = state.batch_preparation
+
+        def with_fault(model, kind):
+            prepare = preparation(model, kind)
+            return lambda batch: prepare(change(batch))
+
+        state.batch_preparation = with_fault
         return parallel
 
     return parallelize

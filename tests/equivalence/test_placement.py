@@ -13,7 +13,7 @@ from tests import models
 
 def watch_batches(parallel):
     """Records how the rows of each placed batch lie on the devices."""
-    replicas = parallel._parallel.replicas
+    replicas = parallel._keras_parallel.replicas
     place_batch, seen = replicas.place_batch, []
 
     def watched(batch):
@@ -39,6 +39,11 @@ def make_model(**options):
     return model
 
 
+def replicas_on(devices):
+    parallel = keras_parallel.data_parallel(make_model(), devices)
+    return parallel._keras_parallel.replicas
+
+
 def test_each_device_gets_32_rows_of_256():
     parallel = keras_parallel.multi_gpu_model(make_model(), gpus=8)
     parallel.compile("rmsprop", "mse")
@@ -51,7 +56,9 @@ def test_each_device_gets_32_rows_of_256():
 
 
 def test_a_device_receives_its_own_rows_only():
-    replicas = keras_parallel.data_parallel(make_model(), 4)._parallel.replicas
+    replicas = keras_parallel.data_parallel(
+        make_model(), 4
+    )._keras_parallel.replicas
     x = np.arange(24.0).reshape(12, 2)
     placed, none = replicas.place_batch((x, None))
     assert none is None
@@ -90,7 +97,9 @@ def test_no_batch_goes_whole_to_the_first_device(monkeypatch):
 
 
 def test_uneven_rows_and_arrays_that_are_no_rows_go_whole_to_each_device():
-    replicas = keras_parallel.data_parallel(make_model(), 4)._parallel.replicas
+    replicas = keras_parallel.data_parallel(
+        make_model(), 4
+    )._keras_parallel.replicas
     placed = replicas.place_batch(np.ones((5, 2)))
     assert replicas.rows_on(placed) == {f"gpu:{i}": 5 for i in range(4)}
     rows, anchors = replicas.place_batch((np.ones((8, 2)), np.ones((100, 4))))

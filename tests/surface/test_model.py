@@ -109,11 +109,43 @@ def test_a_layer_set_on_one_belongs_to_both():
     assert any(layer is model.extra for layer in model.layers)
 
 
-def test_a_method_replaced_on_the_instance_is_used():
+def test_what_is_replaced_on_the_instance_is_used():
     model = small()
-    model.predict_step = lambda state, data: (data[0] * 0 + 3.0, state[1])
+    model.predict_step = lambda state, data: (data[0] * 0 + 3.0, state)
     parallel = kp.data_parallel(model, 2)
-    assert parallel.predict_step is model.predict_step
+    assert (parallel.predict(X[:4], verbose=0) == 3).all()
+    model.compute_loss = lambda *args, **kwargs: keras.ops.sum(args[2]) * 0 + 7
+    assert parallel.train_on_batch(X, Y, return_dict=True)["loss"] == 7
+    later = kp.data_parallel(small(), 2)
+    later.compute_loss = lambda *args, **kwargs: keras.ops.sum(args[2]) * 0 + 8
+    assert later.train_on_batch(X, Y, return_dict=True)["loss"] == 8
+    later.fit = lambda: "mine"
+    assert later.fit() == "mine"
+
+
+def test_constants_of_the_class():
+    class Scaled(keras.Model):
+        SCALE = 2.0
+
+        def call(self, x):
+            return x * type(self).SCALE
+
+        @classmethod
+        def scale(cls):
+            return cls.SCALE
+
+    parallel = kp.data_parallel(Scaled(), 2)
+    assert parallel.scale() == type(parallel).SCALE == 2.0
+    np.testing.assert_allclose(parallel.predict(X, verbose=0), 2 * X)
+
+
+def test_from_config_makes_a_plain_model():
+    parallel = kp.data_parallel(small(), 2)
+    for model in (
+        parallel.from_config(parallel.get_config()),
+        type(parallel)(parallel.inputs, parallel.outputs),
+    ):
+        assert type(model) is type(small())
 
 
 def test_building_one_builds_both():
@@ -209,6 +241,67 @@ def test_training_in_turn_with_the_model_it_was_made_from():
 
 
 # Files
+
+
+def test_arrays_on_other_devices_go_along_with_the_weights():
+    import jax
+
+    model = small()
+    parallel = kp.data_parallel(model, 2)
+    parallel.fit(X, Y, verbose=0)
+    elsewhere = jax.device_put(X, jax.devices()[5])
+    for called in (model, parallel):
+        helpers.assert_close(called(elsewhere), called(X))
+
+
+def test_training_the_model_inside_a_callback():
+    model = small()
+    parallel = kp.data_parallel(model, 2)
+    parallel.compile(models.sgd(), "mse")
+
+    class Train(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            model.train_on_batch(X[:8], Y[:8])
+
+    parallel.fit(
+        X, Y, batch_size=8, shuffle=False, verbose=0, callbacks=[Train()]
+    )
+    model.fit(X, Y, shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 4
+    assert int(parallel.optimizer.iterations) == 3
+
+
+def test_data_that_uses_the_model_it_is_made_for():
+    """Predicting in a generator, as a detector's second stage does."""
+    parallel = kp.data_parallel(small(), 2)
+    seen = []
+
+    def data():
+        while True:
+            predicted = parallel.predict(X, verbose=0)
+            seen.append(predicted)
+            yield X, predicted / 2
+
+    parallel.fit(data(), steps_per_epoch=3, shuffle=False, verbose=0)
+    # The last is made by weights that have been trained since.
+    assert np.abs(seen[-1]).mean() < np.abs(seen[-2]).mean()
+    assert np.isfinite(parallel.get_weights()[0]).all()
+
+
+@pytest.mark.parametrize("good", [1, 2, 5, 6])
+def test_data_that_fails_inside_one_execution_of_several_steps(good):
+    parallel = kp.data_parallel(small(), 2)
+    parallel.compile(models.sgd(), "mse", steps_per_execution=4)
+
+    def data():
+        for _ in range(good):
+            yield X[:8], Y[:8]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        parallel.fit(data(), steps_per_epoch=12, shuffle=False, verbose=0)
+    assert int(parallel.optimizer.iterations) == good // 4 * 4
+    assert np.isfinite(parallel.predict(X, verbose=0)).all()
 
 
 def test_a_saved_file_is_one_of_plain_keras(tmp_path):
@@ -411,5 +504,5 @@ def test_the_list_of_refusals_grows_only_on_purpose():
     from keras_parallel.strategies import data
 
     source = inspect.getsource(data) + inspect.getsource(_overlay)
-    assert source.count("raise RefusedModelError(") == 5
+    assert source.count("raise RefusedModelError(") == 6
     assert source.count("raise DistributionSetError(") == 1

@@ -61,6 +61,15 @@ def test_one_old_name_among_new_ones_is_explained():
         compiled(models.two_headed, loss={"concatenate_1": "mse"})
 
 
+def test_an_old_name_for_a_single_output_is_explained():
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(1, name="out")])
+    parallel = kp.data_parallel(model, 2)
+    with pytest.raises(ValueError) as caught:
+        parallel.compile("sgd", loss={"concatenate_1": "mse"})
+    assert "'concatenate_1' meant 'out'" in str(caught.value)
+    assert "`model.compile(loss=...)`" in str(caught.value)
+
+
 def test_an_output_that_is_called_concatenate_is_fine():
     def make_model():
         inputs = keras.Input((6,))

@@ -137,7 +137,7 @@ def use_virtual_devices(n: int) -> None:
     more of its own, which `devices=None` leaves out. Call it before the
     backend starts: before the first layer or tensor is made. From outside,
     `KERAS_PARALLEL_VIRTUAL_DEVICES=8` does the same. On a host with real
-    accelerators it says so and changes nothing.
+    accelerators those are used, and a warning says so.
 
     Args:
         n: Number of virtual GPUs, at least 1.
@@ -152,11 +152,7 @@ def use_virtual_devices(n: int) -> None:
             f"Received: n={n!r}. A call that works: "
             "`keras_parallel.use_virtual_devices(8)`."
         )
-    if not active_engine().use_virtual_devices(n):
-        logger.warning(
-            "this host has accelerators (%s), so no virtual devices were made",
-            ", ".join(list_devices()),
-        )
+    active_engine().use_virtual_devices(n)
 
 
 def apply_environment() -> None:

@@ -44,11 +44,11 @@ class Replicas(abc.ABC):
         It overrides what Keras's trainer of this backend offers for that, so
         that each compiled step of `fit`, `evaluate`, `predict` and
         `*_on_batch`, a custom `train_step` included, runs on all devices as
-        one step over the global batch. The strategy gives it
-        `self._parallel.replicas`, these `Replicas`; the dict
-        `self._parallel.states`, to keep what it needs for each kind of step;
-        and `self._parallel.batch_preparation(self, kind)`, a function to
-        apply to each batch, which places it. Guarantees:
+        one step over the global batch. The strategy gives it, in
+        `self._keras_parallel`: `replicas`, these; the dict `states`, to keep
+        what it needs for each kind of step; `batch_preparation(self, kind)`,
+        a function to apply to each batch, which places it; and `users(name,
+        of_the_class)`, a step as the user has it. Guarantees:
 
         - its `runtime_attributes` name what Keras's trainer sets on a model
           while it runs, and its `reserved_methods` what a model may not
@@ -101,15 +101,14 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def use_virtual_devices(self, count: int) -> bool:
+    def use_virtual_devices(self, count: int) -> None:
         """Makes CPU devices that stand for `count` GPUs and one CPU.
 
         `gpu:0` to `gpu:{count-1}` and `cpu:0` are devices of their own, and
-        no program on them can hang for want of threads. Real accelerators
-        are left alone.
-
-        Returns:
-            `False` if there are real accelerators, so that nothing was done.
+        no program on them can hang for want of threads. On a host with real
+        accelerators those are used, and a warning is logged when the devices
+        are first listed. Does not start the backend; until that has started,
+        the last call counts.
 
         Raises:
             AlreadyStartedError: if the backend runs already with other

@@ -41,7 +41,6 @@ class FakeEngine(Engine):
     def use_virtual_devices(self, count):
         self.calls.append(("use_virtual_devices", count))
         self._num_devices = count
-        return True
 
     def replicas(self, devices, report):
         self.calls.append(("replicas", tuple(d.name for d in devices)))
@@ -111,8 +110,8 @@ def _recorded(name):
         if function is before:
             return
 
-        replicas = self._parallel.replicas
-        prepare = self._parallel.batch_preparation(self, name)
+        replicas = self._keras_parallel.replicas
+        prepare = self._keras_parallel.batch_preparation(self, name)
 
         def recorded(batch):
             return keras.tree.map_structure(_taken_back, prepare(batch))

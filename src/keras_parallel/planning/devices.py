@@ -1,9 +1,11 @@
 """Device names: what a user may write, and which devices that selects."""
 
 import dataclasses
+import numbers
 import re
 from collections.abc import Iterable
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from keras_parallel._errors import DeviceError
 
@@ -58,17 +60,18 @@ class Device:
         return f"{self.name} (virtual)" if self.virtual else self.name
 
     @classmethod
-    def parse(cls, name: str) -> "Device":
+    def parse(cls, name: object) -> "Device":
         """Reads `"gpu:0"`, `"/gpu:0"`, `"GPU:0"` or `"/device:GPU:0"`.
 
         Raises:
             DeviceError: if `name` is none of these.
         """
-        match = _SPELLING.match(str(name))
+        match = _SPELLING.match(name) if isinstance(name, str) else None
         if match is None:
             raise DeviceError(
                 "A device is named by its kind and its index, such as "
-                f"'gpu:0' or 'cpu:0'. Received: {name!r}."
+                f"'gpu:0' or 'cpu:0'. Received: {name!r}. A call that works: "
+                "`keras_parallel.data_parallel(model, ['gpu:0', 'gpu:1'])`."
             )
         return cls(match["kind"].lower(), int(match["index"]))
 
@@ -111,19 +114,19 @@ def choose_devices(
             f"Received: {argument}={devices}. A call that works: "
             f"`{argument}=2`."
         )
-    if isinstance(devices, int):
-        return _first(devices, best, available, argument)
-    if isinstance(devices, str) or not _is_sequence(devices):
+    if _is_integer(devices):
+        return _first(int(devices), best, available, argument)
+    if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
         raise DeviceError(
             f"`{argument}` is `None`, a number, or a list. Received: "
             f"{argument}={devices!r} (of type {type(devices).__name__}). "
             f"A call that works: `{argument}={[best[0].name]}`."
         )
-    return _by_name(devices, available, argument)
+    return _by_name(list(devices), available, argument)
 
 
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, Sequence)
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, numbers.Integral)  # NumPy's count.
 
 
 def _first(
@@ -179,9 +182,14 @@ def _by_name(
             f"Expected the devices {_names(chosen)}, but {missing} "
             f"{'is' if len(missing) == 1 else 'are'} not on this host, which "
             f"offers {_names(available)}. Received: {argument}={list(names)}. "
-            + _TRY_VIRTUAL.format(n=max(d.index for d in chosen) + 1)
+            + _try_virtual(chosen)
         )
     return tuple(known[d] for d in chosen)
+
+
+def _try_virtual(chosen: Iterable[Device]) -> str:
+    gpus = [d.index for d in chosen if d.kind == "gpu"]
+    return _TRY_VIRTUAL.format(n=max(gpus) + 1) if gpus else ""
 
 
 def _names(devices: Iterable[Device]) -> list[str]:

@@ -26,8 +26,6 @@ def check_old_output_names(model: keras.Model, args, kwargs) -> None:
         OutputNameError: with the names that were meant.
     """
     names = _output_names(model)
-    if not names:
-        return
     arguments = [("loss", a) for a in args] + list(kwargs.items())
     for argument, value in arguments:
         if not isinstance(value, dict):
@@ -39,11 +37,13 @@ def check_old_output_names(model: keras.Model, args, kwargs) -> None:
             and key not in names
             and _OLD_NAME.match(key)
         ]
-        if old:
+        if old and names:
             raise _old_names_error(argument, value, old, names)
 
 
 def _output_names(model) -> list[str]:
+    if isinstance(model, keras.Sequential):
+        return [layer.name for layer in model.layers[-1:]]
     names = list(getattr(model, "output_names", []))
     if names and isinstance(model.output, dict):
         names += [key for key in model.output if key not in names]
@@ -51,7 +51,10 @@ def _output_names(model) -> list[str]:
 
 
 def _old_names_error(argument, value, old, names):
-    meant = _meant(old, [n for n in names if n not in value])
+    meant = _meant(old, [n for n in names if n not in value] or names)
+    works = "..."  # One output needs no name.
+    if len(names) > 1:
+        works = f"{{{_renamed(value, meant)}}}"
     return OutputNameError(
         f"The keys of `{argument}` are names of outputs, and a parallel model "
         "has the outputs of the model it was made from. The old "
@@ -61,7 +64,7 @@ def _old_names_error(argument, value, old, names):
         f"The outputs are {names}: "
         + ", ".join(f"{o!r} meant {m!r}" for o, m in meant.items())
         + ". A call that works: `model.compile("
-        + f"{argument}={{{_renamed(value, meant)}}})`."
+        + f"{argument}={works})`."
     )
 
 

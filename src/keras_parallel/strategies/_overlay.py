@@ -22,55 +22,112 @@ if typing.TYPE_CHECKING:
 else:
     _Model = object
 
+# The steps of a model: a layer that overrides one calls the user's, which may
+# be a function put on the instance.
+STEPS = frozenset({"train_step", "test_step", "predict_step"})
+
+
+class OverlayState:
+    """What a parallel model holds beside the user's model.
+
+    It lies in the `_keras_parallel` attribute of the parallel model.
+
+    Args:
+        template: The user's model.
+        layers: The classes that are put above its class.
+        runtime_attributes: What the engine's trainer sets while it runs.
+    """
+
+    def __init__(self, template, layers, runtime_attributes):
+        self.template = template
+        self.layers = layers
+        # The very dict of the template: what is set there is seen here.
+        self.shared = vars(template)
+        self.compiling = False
+        self.own_attributes = {*_keras.TRAINER_ATTRIBUTES, *runtime_attributes}
+        self.layer_attributes = {
+            name
+            for layer in layers
+            for base in layer.__mro__[:-1]
+            for name in vars(base)
+            if not name.startswith("__")
+        }
+        # Not looked up in the template.
+        self.hidden = self.own_attributes | self.layer_attributes
+
+    def own(self, name):
+        self.own_attributes.add(name)
+        self.hidden.add(name)
+
+    def users(self, name, of_the_class):
+        """A method as the user has it: of the instance, or of the class."""
+        return self.shared.get(name, of_the_class)
+
+    def compile_arguments(self, model, args, kwargs):
+        """Checks what `compile` received; returns its keyword arguments."""
+        del model, args
+        return kwargs
+
 
 class Overlay(_Model):
     """What is put above the user's model class. See the module."""
 
-    _parallel: typing.Any
+    _keras_parallel: typing.Any
+
+    def __new__(cls, *args, **kwargs):
+        # Calling this class, as `from_config` does, makes a plain model.
+        return cls.__bases__[-1](*args, **kwargs)
 
     @property
     def __class__(self):  # pyright: ignore[reportIncompatibleMethodOverride]
         # Keras writes `obj.__class__` into files and configurations. Nothing
         # there may name a class that only exists in this process.
-        return type(self._parallel.template)
+        return type(self._keras_parallel.template)
+
+    def __getattribute__(self, name):
+        own = object.__getattribute__(self, "__dict__")
+        if name not in own:
+            state = own["_keras_parallel"]
+            if name in state.shared and name not in state.hidden:
+                return state.shared[name]
+        return object.__getattribute__(self, name)
 
     def __getattr__(self, name):
-        own = object.__getattribute__(self, "__dict__")
-        parallel = own.get("_parallel")
-        if parallel is None or parallel.owns(name):
+        state = self.__dict__["_keras_parallel"]
+        if name in state.hidden:
             raise AttributeError(
                 f"'{type(self).__name__}' object has no attribute {name!r}"
             )
-        return getattr(parallel.template, name)
+        return getattr(state.template, name)
 
     def __setattr__(self, name, value):
-        parallel = self._parallel
+        state = self._keras_parallel
+        if name in state.own_attributes:
+            self.__dict__[name] = value
+            return
         descriptor = inspect.getattr_static(type(self), name, None)
-        is_property = hasattr(type(descriptor), "__set__") and not isinstance(
-            descriptor, _Shared
-        )
-        if parallel.compiling and not is_property:
+        if hasattr(type(descriptor), "__set__"):
+            object.__setattr__(self, name, value)
+        elif state.compiling:
             # What a custom `compile` sets is compile state too. Tracking
             # finds the metrics among it.
-            value = parallel.template._tracker.track(value)
-            parallel.own_attributes.add(name)
-        if parallel.owns(name):
+            state.own(name)
+            self.__dict__[name] = state.template._tracker.track(value)
+        elif name in state.layer_attributes - STEPS:
             self.__dict__[name] = value
-        elif is_property:
-            object.__setattr__(self, name, value)
         else:
-            setattr(parallel.template, name, value)
+            setattr(state.template, name, value)
 
     def __delattr__(self, name):
         if name in self.__dict__:
             object.__delattr__(self, name)
         else:
-            delattr(self._parallel.template, name)
+            delattr(self._keras_parallel.template, name)
 
     def __dir__(self):
         # Keras finds what to save in a model by listing its attributes.
-        own = set(self.__dict__) - {"_parallel"}
-        return sorted(set(dir(self._parallel.template)) | own)
+        own = set(self.__dict__) - {"_keras_parallel"}
+        return sorted(set(dir(self._keras_parallel.template)) | own)
 
     def __reduce__(self):
         # Keras pickles what a file would hold, and a method of the class.
@@ -78,102 +135,52 @@ class Overlay(_Model):
         return getattr(self.__class__, unpickle.__name__), arguments
 
     def compile(self, *args, **kwargs):
-        kwargs = self._parallel.compile_arguments(self, args, kwargs)
-        self._parallel.compiling = True
+        state = self._keras_parallel
+        kwargs = state.compile_arguments(self, args, kwargs)
+        state.compiling = True
         try:
             super().compile(*args, **kwargs)
         finally:
-            self._parallel.compiling = False
+            state.compiling = False
 
 
-class OverlayState:
-    """What a parallel model holds beside the user's model.
-
-    Args:
-        template: The user's model.
-        runtime_attributes: What the engine's trainer sets while it runs.
-    """
-
-    def __init__(self, template, runtime_attributes):
-        self.template = template
-        self.own_attributes = set(_keras.TRAINER_ATTRIBUTES)
-        self.own_attributes |= set(runtime_attributes)
-        self.compiling = False
-
-    def owns(self, name):
-        return name in self.own_attributes
-
-
-def overlay(template: keras.Model, layers: tuple[type, ...], state):
-    """Makes a model that reads as `template`.
-
-    Args:
-        template: The user's model.
-        layers: Classes to put above the class of `template`, first wins.
-        state: An `OverlayState` for the new model.
+def overlay(state: OverlayState):
+    """Makes a model that reads as `state.template`.
 
     Returns:
-        The model, with the compile state of `template` adopted.
+        The model, with the compile state of the template adopted.
+
+    Raises:
+        RefusedModelError: if the template has a method on the instance that
+            the layers would hide.
     """
-    model = object.__new__(_overlay_class(template, layers))
-    own = model.__dict__
-    own["_parallel"] = state
-    own |= {k: v for k, v in vars(template).items() if state.owns(k)}
-    own |= dict.fromkeys(_keras.COMPILED_FUNCTIONS)
-    return model
-
-
-def _overlay_class(template, layers):
+    template = state.template
+    hiding = state.layer_attributes - STEPS - state.own_attributes
+    for name in sorted(hiding & set(state.shared)):
+        raise RefusedModelError(
+            f"`{name}` was replaced on the instance {template.name!r}, and a "
+            f"parallel model has a `{name}` of its own that would hide it. "
+            f"Received: {template.name}.{name}={state.shared[name]!r}. "
+            f"Override `{name}` in a subclass, or replace it on the parallel "
+            "model."
+        )
     cls = type(template)
-    shared = {
-        name
-        for name in set(vars(template)) | _class_values(cls)
-        if hasattr(cls, name) and not name.startswith("__")
-    }
-    return types.new_class(
+    overlay_class = types.new_class(
         cls.__name__,
-        (*layers, cls),
+        (*state.layers, cls),
         exec_body=lambda namespace: namespace.update(
-            {name: _Shared(name) for name in shared},
             __module__=cls.__module__,
             __qualname__=cls.__qualname__,
             __doc__=cls.__doc__,
         ),
     )
-
-
-def _class_values(cls):
-    """Names that the user's class gives a value an instance may replace."""
-    return {
-        name
-        for base in cls.__mro__
-        if not base.__module__.startswith(("keras.", "builtins"))
-        for name, value in vars(base).items()
-        if not hasattr(type(value), "__get__")
-    }
-
-
-class _Shared:
-    """An attribute of the user's model that its class defines as well.
-
-    Python would find the value of the class before it asks `__getattr__`.
-    Keras wraps `build` and `quantize` of each instance so, and people
-    replace `call` or override a default of the class.
-    """
-
-    def __init__(self, name):
-        self.name = name
-
-    def __get__(self, model, cls=None):
-        if model is None:
-            raise AttributeError(self.name)
-        if self.name in model.__dict__:
-            return model.__dict__[self.name]
-        return getattr(model._parallel.template, self.name)
-
-    def __set__(self, model, value):
-        # `Overlay.__setattr__` decides; this makes Python ask `__get__`.
-        raise AttributeError(self.name)
+    model = object.__new__(overlay_class)
+    own = object.__getattribute__(model, "__dict__")
+    own["_keras_parallel"] = state
+    for name in state.own_attributes & set(state.shared):
+        own[name] = state.shared[name]
+    own |= dict.fromkeys(_keras.COMPILED_FUNCTIONS)
+    return model
 
 
 def check_template(model):
@@ -187,19 +194,15 @@ def check_template(model):
     if not isinstance(model, keras.Model):
         raise RefusedModelError(
             "A parallel model is made of a `keras.Model`. "
-            f"Received: model={model!r} (of type {type(model).__name__})."
-            + (
-                " A call that works: "
-                "`keras_parallel.data_parallel(keras.Sequential([layer]))`."
-                if isinstance(model, keras.Layer)
-                else ""
-            )
+            f"Received: model={model!r} (of type {type(model).__name__}). "
+            "A call that works: "
+            "`keras_parallel.data_parallel(keras.Sequential([layer, ...]))`."
         )
     if issubclass(type(model), Overlay):
         raise RefusedModelError(
             f"The model {model.name!r} is parallel already, and its replicas "
             "cannot be replicated again. Received: a parallel model on "
-            f"{[d.name for d in model._parallel.replicas.devices]}. To use "
-            "other devices, call `data_parallel` on the model you built: "
+            f"{[d.name for d in model._keras_parallel.replicas.devices]}. To "
+            "use other devices, call `data_parallel` on the model you built: "
             "both then share its weights."
         )

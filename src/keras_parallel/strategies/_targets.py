@@ -31,7 +31,8 @@ def output_order(model: keras.Model) -> list[str] | None:
 
 def is_of_keras(method) -> bool:
     """Whether a method is that of Keras, not of a user's class."""
-    return method.__func__.__module__.startswith("keras.")
+    function = getattr(method, "__func__", method)
+    return (getattr(function, "__module__", "") or "").startswith("keras.")
 
 
 def complete_losses(names: list[str], arguments: dict) -> dict:
@@ -44,8 +45,8 @@ def complete_losses(names: list[str], arguments: dict) -> dict:
     Returns:
         The arguments, with complete dictionaries.
     """
-    losses, weights = (arguments.get(k) for k in ("loss", "loss_weights"))
-    if not _is_keyed_by(names, losses) or len(losses) == len(names):
+    losses, weights = arguments.get("loss"), arguments.get("loss_weights")
+    if not isinstance(losses, dict) or not _is_keyed_by(names, losses):
         return arguments
     arguments = arguments | {"loss": {n: losses.get(n) for n in names}}
     if isinstance(weights, dict):

@@ -66,11 +66,11 @@ def _make(model, devices, argument):
     check_template(model)
     engine = active_engine()
     chosen = choose_devices(devices, engine.list_devices(), argument)
+    _check_no_distribution()
+    _check_variables(model)
     state = DataParallelState(model, engine, chosen)
-    state.check_variables()
-    layers = (DataParallelLayer, state.replicas.trainer_layer)
     _check_overrides(model, state.replicas.trainer_layer)
-    return overlay(model, layers, state)
+    return overlay(state)
 
 
 def multi_gpu_model(
@@ -114,8 +114,11 @@ class DataParallelState(OverlayState):
 
     def __init__(self, template, engine, devices):
         self.replicas = engine.replicas(devices, self._report)
+        trainer_layer = self.replicas.trainer_layer
         super().__init__(
-            template, self.replicas.trainer_layer.runtime_attributes
+            template,
+            (DataParallelLayer, trainer_layer),
+            trainer_layer.runtime_attributes,
         )
         # Kind of step -> the engine's view of the variables it takes.
         self.states = {}
@@ -152,25 +155,8 @@ class DataParallelState(OverlayState):
             names = _targets.output_order(model)
         return functools.partial(_targets.in_output_order, model, names or [])
 
-    def check_variables(self):
-        for variable in self.template.variables:
-            if _keras.layout_of(variable) is not None:
-                raise RefusedModelError(
-                    "The weights of a data-parallel model are not laid out by "
-                    f"a `keras.distribution`. Received: {variable.path!r} "
-                    f"with the layout {_keras.layout_of(variable)}. Build the "
-                    "model without `keras.distribution.set_distribution(...)`."
-                )
-
     def running(self, model):
-        if keras.distribution.distribution() is not None:
-            raise DistributionSetError(
-                "A parallel model places its own batches and weights, and a "
-                "global `keras.distribution` would place them again. "
-                "Received: "
-                f"{type(keras.distribution.distribution()).__name__} is set. "
-                "Call `keras.distribution.set_distribution(None)` first."
-            )
+        _check_no_distribution()
         return self.replicas.running(model)
 
     def _report(self, layout):
@@ -200,8 +186,8 @@ class DataParallelState(OverlayState):
 
 
 def _step_of(model, kind):
-    """The step that the user's class has, without what is put above it."""
-    return getattr(model._parallel.template, f"{kind}_step")
+    """The step that the user's model has, without what is put above it."""
+    return getattr(model._keras_parallel.template, f"{kind}_step")
 
 
 def _runs_on_replicas(name):
@@ -210,7 +196,7 @@ def _runs_on_replicas(name):
 
     @functools.wraps(keras_method)
     def method(self, *args, **kwargs):
-        with self._parallel.running(self):
+        with self._keras_parallel.running(self):
             return getattr(super(DataParallelLayer, self), name)(
                 *args, **kwargs
             )
@@ -231,7 +217,7 @@ class DataParallelLayer(Overlay):
     def _symbolic_build(self, iterator=None, data_batch=None):
         # Keras builds losses and metrics from the first batch, before any
         # step has seen it.
-        order = self._parallel.target_order(self, "train")
+        order = self._keras_parallel.target_order(self, "train")
         if data_batch is not None:
             data_batch = order(data_batch)
         elif iterator is not None:
@@ -240,6 +226,29 @@ class DataParallelLayer(Overlay):
                 for first, last, batches in iterator
             )
         super()._symbolic_build(iterator, data_batch)
+
+
+def _check_no_distribution():
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        raise DistributionSetError(
+            "A parallel model places its own batches and weights, and a "
+            "global `keras.distribution` would place them again. Received: "
+            f"{type(distribution).__name__} is set. Call "
+            "`keras.distribution.set_distribution(None)` first."
+        )
+
+
+def _check_variables(model):
+    for variable in model.variables:
+        layout = _keras.layout_of(variable)
+        if layout is not None:
+            raise RefusedModelError(
+                "The weights of a data-parallel model are not laid out by a "
+                f"`keras.distribution`. Received: {variable.path!r} with the "
+                f"layout {layout}. Build the model without "
+                "`keras.distribution.set_distribution(...)`."
+            )
 
 
 def _check_overrides(model, trainer_layer):

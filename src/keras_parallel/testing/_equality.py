@@ -116,11 +116,35 @@ def assert_trains_like_one_device(
     Raises:
         NotEqualError: an `AssertionError` that names the first tensor that
             differs, the step, and by how much.
-        ValueError: if there are no batches, or the model is not compiled.
+        ValueError: for arguments of another kind, if there are no batches, if
+            the model is not compiled, and if it does not stay finite on one
+            device.
     """
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueError(
+            "`steps` is an integer of at least 1. "
+            f"Received: steps={steps!r}. A call that works: `steps=20`."
+        )
+    for name, function in (
+        ("make_model", make_model),
+        ("make_batches", make_batches),
+    ):
+        if isinstance(function, keras.Model) or not callable(function):
+            raise ValueError(
+                f"`{name}` is a function without arguments that makes what "
+                f"it is named after, anew at each call. Received: "
+                f"{name}={function!r}. A call that works: "
+                f"`{name}=lambda: ...`."
+            )
     batches = list(itertools.islice(_endless(make_batches), steps))
     one = Run(make_model, batches, seed)
     one.train()
+    if not one.is_finite():
+        raise ValueError(
+            "What is not finite cannot be compared. Received: a model whose "
+            f"losses on one device are {[dict(_values(l)) for l in one.logs]}"
+            ". Choose a smaller learning rate, or other batches."
+        )
     yardstick = Yardstick(one, make_model, seed)
     reports = []
     for chosen in _device_choices(devices):
@@ -134,12 +158,16 @@ def assert_trains_like_one_device(
     return reports
 
 
+def _values(logs):
+    return {name: float(entry.value) for name, entry in logs.items()}
+
+
 def _endless(make_batches):
     batches = list(make_batches())
     if not batches:
         raise ValueError(
             "At least one batch is needed. Received: make_batches() returned "
-            "none."
+            "none. A function that works: `lambda: [(x, y)]`."
         )
     return itertools.cycle(batches)
 

@@ -1,6 +1,7 @@
 """One training of one model, with its state before and after each step."""
 
 import keras
+import numpy as np
 
 from keras_parallel.testing import _state
 
@@ -20,10 +21,11 @@ class Run:
         self._seed = seed
         keras.utils.set_random_seed(seed)
         self.model = make_model()
-        if not self.model.compiled:
+        if not isinstance(self.model, keras.Model) or not self.model.compiled:
             raise ValueError(
-                "`make_model` returns a compiled model. Received: "
-                f"{self.model.name!r}, on which `compile` was not called."
+                "`make_model` returns a compiled `keras.Model`. Received: "
+                f"{self.model!r} (of type {type(self.model).__name__}). Call "
+                "`model.compile(...)` and return the model."
             )
         if parallelize is not None:
             self.model = parallelize(self.model)
@@ -62,6 +64,14 @@ class Run:
         """The state before a step, `None` if not all of it existed yet."""
         state = self.states[step]
         return state if len(state) == len(self.states[-1]) else None
+
+    def is_finite(self):
+        """Whether all that was logged is finite."""
+        return all(
+            np.isfinite(entry.value).all()
+            for logs in self.logs
+            for entry in logs.values()
+        )
 
     def draws_numbers(self):
         """Whether the last step drew random numbers."""

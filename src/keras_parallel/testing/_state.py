@@ -79,10 +79,13 @@ def entries_of_logs(logs):
 def restore(model, state):
     """Assigns a snapshot, made of a model with the same variables."""
     variables = variables_of(model)
-    if len(variables) != len(state):
+    if [tuple(v.shape) for v, _ in variables.values()] != [
+        e.value.shape for e in state.values()
+    ]:
         raise ValueError(
-            "A snapshot is restored to a model with as many variables. "
-            f"Received: {len(state)} arrays for {len(variables)} variables."
+            "`make_model` returns the same model at each call, and so does "
+            "what makes it parallel. Received: one with the variables "
+            f"{list(state)}, then one with {list(variables)}."
         )
     for (variable, _), entry in zip(variables.values(), state.values()):
         variable.assign(entry.value)

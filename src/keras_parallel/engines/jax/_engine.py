@@ -7,6 +7,7 @@ import warnings
 import jax
 
 from keras_parallel._errors import AlreadyStartedError
+from keras_parallel._logging import logger
 from keras_parallel.engines.base import Engine
 from keras_parallel.engines.jax._replicas import JaxReplicas
 from keras_parallel.planning import Device
@@ -37,8 +38,8 @@ class JaxEngine(Engine):
 
     def _read_devices(self):
         local = jax.local_devices()
-        if self._num_virtual:
-            count = self._num_virtual
+        count = self._num_virtual
+        if count and local[0].platform == "cpu":
             known = {
                 Device("gpu", i, virtual=True): local[i] for i in range(count)
             }
@@ -49,13 +50,19 @@ class JaxEngine(Engine):
                 d for d in local if _KIND_OF_PLATFORM.get(d.platform) == kind
             ]
             known |= {Device(kind, i): d for i, d in enumerate(same_kind)}
-        return known | {
-            Device("cpu", i): d for i, d in enumerate(_cpu_devices())
-        }
+        cpus = _cpu_devices()
+        if count:
+            logger.warning(
+                "this host has accelerators (%s): they are used, and no "
+                "virtual devices",
+                ", ".join(d.name for d in known),
+            )
+            cpus = cpus[:1]
+        return known | {Device("cpu", i): d for i, d in enumerate(cpus)}
 
     def use_virtual_devices(self, count):
         if self._num_virtual == count:
-            return True
+            return
         try:
             jax.config.update("jax_num_cpu_devices", count + 1)
         except RuntimeError as error:
@@ -70,11 +77,7 @@ class JaxEngine(Engine):
                 "is never too late."
             ) from error
         _reserve_threads(count + 1)
-        if jax.local_devices()[0].platform != "cpu":
-            return False
         self._num_virtual = count
-        self._known = None
-        return True
 
     def replicas(self, devices, report):
         _check_randomness()

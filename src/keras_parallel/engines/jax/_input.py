@@ -21,7 +21,7 @@ class Input:
     def __init__(self, prepare):
         self._prepare = prepare
         self._given = None
-        self._batches = None
+        self._batches = iter(())
 
     def batches(self, iterator):
         """The batches of `iterator`, placed, each time from where it is."""

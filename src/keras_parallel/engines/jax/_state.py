@@ -1,12 +1,14 @@
 """The variables that a step takes, and their copies on every device.
 
-Touches one private name of Keras: `Variable._value`, the array a variable
-holds. Its public `assign` converts, checks and copies what is known to fit.
+Touches a private name of Keras, `Variable._value`, the array a variable holds:
+its public `assign` converts, checks and copies what is known to fit. And one of
+JAX, `ArrayImpl`, to make an array that is not committed to its device.
 """
 
 import operator
 
 import jax
+from jax._src.array import ArrayImpl
 
 # The attribute of a variable that remembers, beside the one-device array it
 # holds, the replicated array which that is a part of.
@@ -86,10 +88,20 @@ class StepState:
         return replicated if known else None
 
     def _is_replicated(self, value):
-        return getattr(value, "sharding", None) == self._on_each
+        return (
+            getattr(value, "sharding", None) == self._on_each
+            and value.committed
+        )
 
     def _home_copy(self, replicated):
         for shard in replicated.addressable_shards:
             if shard.device == self._home:
-                return shard.data
-        return jax.device_put(replicated.addressable_data(0), self._home)
+                return _uncommitted(shard.data)
+        copy = jax.device_put(replicated.addressable_data(0), self._home)
+        return _uncommitted(copy)
+
+
+def _uncommitted(array):
+    # Like the arrays that Keras makes, it goes along with what it is computed
+    # with, on whatever device that is. JAX has no public way to say so.
+    return ArrayImpl(array.aval, array.sharding, [array], committed=False)

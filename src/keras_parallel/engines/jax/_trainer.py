@@ -9,6 +9,7 @@ Private names of Keras that are touched here:
 `tests/surface/test_keras_private.py` names each when a new Keras moves it.
 """
 
+import itertools
 import typing
 
 import jax
@@ -49,9 +50,9 @@ class JaxTrainerLayer(_Trainer):
             for kind, variables_of in _STATE_GROUPS.items()
             if kinds.get(kind)
         ]
-        replicas = self._parallel.replicas
+        replicas = self._keras_parallel.replicas
         state = StepState(groups, replicas.on_each, replicas.home)
-        self._parallel.states[_step_that_takes(kinds)] = state
+        self._keras_parallel.states[_step_that_takes(kinds)] = state
         return state.read()
 
     def jax_state_sync(self):
@@ -59,23 +60,24 @@ class JaxTrainerLayer(_Trainer):
 
     def bring_state_home(self):
         """Leaves every variable that a step took with a one-device value."""
-        for state in self._parallel.states.values():
+        for state in self._keras_parallel.states.values():
             state.bring_home()
 
     def train_step(self, state, data):
-        return self._replicate_state(super().train_step(state, data))
+        return self._take("train_step", super().train_step, state, data)
 
     def test_step(self, state, data):
-        return self._replicate_state(super().test_step(state, data))
+        return self._take("test_step", super().test_step, state, data)
 
     def predict_step(self, state, data):
-        return self._replicate_state(super().predict_step(state, data))
+        return self._take("predict_step", super().predict_step, state, data)
 
-    def _replicate_state(self, result):
+    def _take(self, name, of_the_class, state, data):
+        step = self._keras_parallel.users(name, of_the_class)
+        outputs, state = step(state, data)
         # Without this XLA may return a part of the state sharded, and the
         # next step would be compiled once more for it.
-        outputs, state = result
-        on_each = self._parallel.replicas.on_each
+        on_each = self._keras_parallel.replicas.on_each
         return outputs, jax.lax.with_sharding_constraint(state, on_each)
 
     def train_on_batch(
@@ -111,7 +113,7 @@ class JaxTrainerLayer(_Trainer):
         # what lies on devices. A method of the user's own gets what was
         # passed.
         if getattr(super(), method).__func__.__module__.startswith("keras."):
-            return self._parallel.replicas.place_batch(batch)
+            return self._keras_parallel.replicas.place_batch(batch)
         return batch
 
     def make_train_function(self, force=False):
@@ -134,14 +136,21 @@ class JaxTrainerLayer(_Trainer):
 
     def _on_replicas(self, kind):
         function = getattr(self, f"{kind}_function")
-        states = self._parallel.states
-        source = Input(self._parallel.batch_preparation(self, kind))
+        states = self._keras_parallel.states
+        source = Input(self._keras_parallel.batch_preparation(self, kind))
 
         def step(_, iterator):
             # The state that Keras hands over is the one it got back last; a
             # callback may have assigned variables since.
+            # All batches come first: what makes them may use this very
+            # model, and may raise, and the steps consume the state.
+            batches = list(
+                itertools.islice(
+                    source.batches(iterator), self.steps_per_execution
+                )
+            )
             state = states[kind]
-            outputs, new = function(state.read(), source.batches(iterator))
+            outputs, new = function(state.read(), iter(batches))
             state.write(new)
             return outputs, new
 
