@@ -142,7 +142,7 @@ def assert_trains_like_one_device(
     if not one.is_finite():
         raise ValueError(
             "What is not finite cannot be compared. Received: a model whose "
-            f"losses on one device are {[dict(_values(l)) for l in one.logs]}"
+            f"losses on one device are {[_values(logs) for logs in one.logs]}"
             ". Choose a smaller learning rate, or other batches."
         )
     yardstick = Yardstick(one, make_model, seed)
