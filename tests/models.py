@@ -263,6 +263,27 @@ def tuple_inputs_subclassed():
     return model
 
 
+def nested_targets(rows, rng):
+    y = features(rows, rng, 1), features(rows, rng, 2)
+    return features(rows, rng), {"pair": y, "single": features(rows, rng, 1)}
+
+
+@case(nested_targets)
+def nested_outputs_subclassed():
+    class Nested(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.heads = [layers.Dense(width) for width in (1, 2, 1)]
+
+        def call(self, x):
+            a, b, c = (head(x) for head in self.heads)
+            return {"pair": (a, b), "single": c}
+
+    model = Nested()
+    model.compile(sgd(), {"pair": ("mse", "mae"), "single": "mse"})
+    return model
+
+
 @case(pairs)
 def siamese_with_branches_and_sum():
     branch = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(1)])

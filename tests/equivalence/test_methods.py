@@ -1,4 +1,7 @@
-"""Every method of the trainer equals one device, for every kind of data."""
+"""Every method of the trainer equals one device, for every kind of data.
+
+G41: `evaluate`, `predict` and the methods on a batch are distributed too.
+"""
 
 import jax.numpy as jnp
 import keras

@@ -1,4 +1,11 @@
-"""Training steps of every model equal those of one device."""
+"""Training steps of every model equal those of one device.
+
+Reports by users that the table of models holds: G04 (siamese branches and
+their sum), G22 (stateful), G23 (initial state from another branch), G25 (a
+sampling layer), G35 (the same loss at the same global batch), T11 (a GAN with
+its own `train_step`), O05 (two outputs of one layer), each with row counts that
+do not divide (G19).
+"""
 
 import numpy as np
 import pytest

@@ -1,6 +1,7 @@
 """A parallel model reads as the model it was made from."""
 
 import copy
+import functools
 import pickle
 import subprocess
 import sys
@@ -121,6 +122,26 @@ def test_what_is_replaced_on_the_instance_is_used():
     assert later.train_on_batch(X, Y, return_dict=True)["loss"] == 8
     later.fit = lambda: "mine"
     assert later.fit() == "mine"
+
+
+def test_the_dict_of_the_instance_is_the_users():
+    class Cached(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.gain = 3.0
+
+        @functools.cached_property
+        def table(self):
+            return [self.gain]
+
+        def call(self, x):
+            return x * vars(self)["gain"] * self.__dict__["gain"]
+
+    model = Cached()
+    parallel = kp.data_parallel(model, 2)
+    np.testing.assert_allclose(parallel.predict(X, verbose=0), 9 * X, 1e-6)
+    assert parallel.table is parallel.table
+    assert model.table is parallel.table
 
 
 def test_constants_of_the_class():
@@ -305,7 +326,7 @@ def test_data_that_fails_inside_one_execution_of_several_steps(good):
 
 
 def test_a_saved_file_is_one_of_plain_keras(tmp_path):
-    """G07, G11, G13: saved, loaded and resumed without keras_parallel."""
+    """G07, G13, G16: saved, loaded and resumed without keras_parallel."""
     model = small()
     parallel = kp.data_parallel(model, 8)
     parallel.fit(X, Y, verbose=0)
@@ -341,7 +362,7 @@ model.save({str(tmp_path / "resumed.keras")!r})
 
 
 def test_weight_files_are_interchangeable(tmp_path):
-    """G11: in both directions."""
+    """G11, G14: in both directions."""
     parallel = kp.data_parallel(small(), 2)
     parallel.fit(X, Y, verbose=0)
     parallel.save_weights(tmp_path / "p.weights.h5")

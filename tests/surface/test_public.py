@@ -150,6 +150,7 @@ def test_the_devices_of_a_host_without_any_accelerator():
 
 
 def test_one_device_is_enough_for_the_classic_call():
+    """G38: CPU devices are accepted."""
     code = """
 import keras_parallel as kp, keras, numpy as np
 model = keras.Sequential([keras.layers.Dense(1)])
@@ -163,6 +164,7 @@ for gpus in (None, 1):
 
 
 def test_too_few_gpus_for_the_classic_call():
+    """G37, G38: what was expected, what is there, and what to do."""
     code = """
 import keras_parallel as kp, keras
 model = keras.Sequential([keras.layers.Dense(1)])

@@ -69,7 +69,16 @@ class OverlayState:
         return kwargs
 
 
-class Overlay(_Model):
+class _Instance:
+    """Gives its subclasses an instance dict that they cannot rename."""
+
+
+# The attributes that a parallel model has for itself. Its `__dict__` is that
+# of the user's model.
+_own_dict = vars(_Instance)["__dict__"].__get__
+
+
+class Overlay(_Instance, _Model):
     """What is put above the user's model class. See the module."""
 
     _keras_parallel: typing.Any
@@ -84,8 +93,13 @@ class Overlay(_Model):
         # there may name a class that only exists in this process.
         return type(self._keras_parallel.template)
 
+    @property
+    def __dict__(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        # What reads or writes `vars(self)` is code of the user's model.
+        return self._keras_parallel.shared
+
     def __getattribute__(self, name):
-        own = object.__getattribute__(self, "__dict__")
+        own = _own_dict(self)
         if name not in own:
             state = own["_keras_parallel"]
             if name in state.shared and name not in state.hidden:
@@ -93,7 +107,7 @@ class Overlay(_Model):
         return object.__getattribute__(self, name)
 
     def __getattr__(self, name):
-        state = self.__dict__["_keras_parallel"]
+        state = self._keras_parallel
         if name in state.hidden:
             raise AttributeError(
                 f"'{type(self).__name__}' object has no attribute {name!r}"
@@ -103,7 +117,7 @@ class Overlay(_Model):
     def __setattr__(self, name, value):
         state = self._keras_parallel
         if name in state.own_attributes:
-            self.__dict__[name] = value
+            _own_dict(self)[name] = value
             return
         descriptor = inspect.getattr_static(type(self), name, None)
         if hasattr(type(descriptor), "__set__"):
@@ -112,21 +126,21 @@ class Overlay(_Model):
             # What a custom `compile` sets is compile state too. Tracking
             # finds the metrics among it.
             state.own(name)
-            self.__dict__[name] = state.template._tracker.track(value)
+            _own_dict(self)[name] = state.template._tracker.track(value)
         elif name in state.layer_attributes - STEPS:
-            self.__dict__[name] = value
+            _own_dict(self)[name] = value
         else:
             setattr(state.template, name, value)
 
     def __delattr__(self, name):
-        if name in self.__dict__:
+        if name in _own_dict(self):
             object.__delattr__(self, name)
         else:
             delattr(self._keras_parallel.template, name)
 
     def __dir__(self):
         # Keras finds what to save in a model by listing its attributes.
-        own = set(self.__dict__) - {"_keras_parallel"}
+        own = set(_own_dict(self)) - {"_keras_parallel"}
         return sorted(set(dir(self._keras_parallel.template)) | own)
 
     def __reduce__(self):
@@ -175,7 +189,7 @@ def overlay(state: OverlayState):
         ),
     )
     model = object.__new__(overlay_class)
-    own = object.__getattribute__(model, "__dict__")
+    own = _own_dict(model)
     own["_keras_parallel"] = state
     for name in state.own_attributes & set(state.shared):
         own[name] = state.shared[name]

@@ -32,11 +32,10 @@ class JaxTrainerLayer(_Trainer):
     evaluates or assigns meets stale or missing values, and an exception
     leaves the model empty. Here the variables are the truth: a step's result
     is written to them at once, and the next step starts from what they hold.
-    For 40 variables that costs a few microseconds a step.
     """
 
     # Set by the strategy: see `Replicas.trainer_layer`.
-    _parallel: typing.Any
+    _keras_parallel: typing.Any
 
     # Attributes that Keras's trainer sets while it runs.
     runtime_attributes = ("_jax_state", "_jax_state_synced")
