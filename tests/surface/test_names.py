@@ -148,6 +148,7 @@ def test_a_head_left_out_of_the_losses(given):
         kp.data_parallel(same_model(), 2), targets, loss={"main_output": "mse"}
     )
     np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-5)
+    kp.data_parallel(same_model(), 2).compile("sgd", {"main_output": "mse"})
 
 
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")

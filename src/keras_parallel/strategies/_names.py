@@ -10,7 +10,7 @@ from keras_parallel._errors import OutputNameError
 _OLD_NAME = re.compile(r"^concatenate(?:_\d+)?$")
 
 
-def check_old_output_names(model: keras.Model, args, kwargs) -> None:
+def check_old_output_names(model: keras.Model, arguments: dict) -> None:
     """Refuses dictionaries keyed as the old `multi_gpu_model` renamed outputs.
 
     It called the outputs of its wrapper `concatenate_1`, `concatenate_2` and
@@ -19,15 +19,13 @@ def check_old_output_names(model: keras.Model, args, kwargs) -> None:
 
     Args:
         model: The model that is compiled.
-        args: Positional arguments of `compile`.
-        kwargs: Keyword arguments of `compile`.
+        arguments: The arguments of `compile` by name.
 
     Raises:
         OutputNameError: with the names that were meant.
     """
     names = _output_names(model)
-    arguments = [("loss", a) for a in args] + list(kwargs.items())
-    for argument, value in arguments:
+    for argument, value in arguments.items():
         if not isinstance(value, dict):
             continue
         old = [

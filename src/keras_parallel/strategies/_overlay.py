@@ -64,9 +64,9 @@ class OverlayState:
         return self.shared.get(name, of_the_class)
 
     def compile_arguments(self, model, args, kwargs):
-        """Checks what `compile` received; returns its keyword arguments."""
-        del model, args
-        return kwargs
+        """Checks what `compile` received; returns what to pass on."""
+        del model
+        return args, kwargs
 
 
 class _Instance:
@@ -150,7 +150,7 @@ class Overlay(_Instance, _Model):
 
     def compile(self, *args, **kwargs):
         state = self._keras_parallel
-        kwargs = state.compile_arguments(self, args, kwargs)
+        args, kwargs = state.compile_arguments(self, args, kwargs)
         state.compiling = True
         try:
             super().compile(*args, **kwargs)

@@ -5,6 +5,7 @@ are those of the whole batch, as on one device.
 """
 
 import functools
+import inspect
 from collections.abc import Sequence
 
 import keras
@@ -125,13 +126,17 @@ class DataParallelState(OverlayState):
         self._reported = False
 
     def compile_arguments(self, model, args, kwargs):
-        check_old_output_names(model, args, kwargs)
+        if not _targets.is_of_keras(self.template.compile):
+            check_old_output_names(model, kwargs)
+            return args, kwargs
+        signature = inspect.signature(keras.Model.compile)
+        kwargs = signature.bind(model, *args, **kwargs).arguments
+        del kwargs["self"]
+        check_old_output_names(model, kwargs)
         names = _targets.output_order(model)
-        return (
-            kwargs
-            if names is None
-            else (_targets.complete_losses(names, kwargs))
-        )
+        if names is not None:
+            kwargs = _targets.complete_losses(names, kwargs)
+        return (), kwargs
 
     def batch_preparation(self, model, kind):
         """What is applied to each batch before a step of `kind` takes it."""

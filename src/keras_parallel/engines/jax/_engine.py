@@ -5,8 +5,10 @@ import os
 import warnings
 
 import jax
+import keras
 
 from keras_parallel._errors import AlreadyStartedError
+from keras_parallel._errors import BackendError
 from keras_parallel._logging import logger
 from keras_parallel.engines.base import Engine
 from keras_parallel.engines.jax._replicas import JaxReplicas
@@ -80,6 +82,7 @@ class JaxEngine(Engine):
         self._num_virtual = count
 
     def replicas(self, devices, report):
+        _check_process()
         _check_randomness()
         known = self._devices()
         return JaxReplicas(devices, [known[d] for d in devices], report)
@@ -111,6 +114,22 @@ def _reserve_threads(num_devices):
     given = os.environ.get("PJRT_NPROC", "")
     if not given.isdecimal() or int(given) < wanted:
         os.environ["PJRT_NPROC"] = str(wanted)
+
+
+def _check_process():
+    if jax.process_count() > 1:
+        raise BackendError(
+            "The replicas of a model lie in one process so far. Received: "
+            f"process {jax.process_index()} of {jax.process_count()} of "
+            "`jax.distributed`. Train in a process that did not call "
+            "`jax.distributed.initialize()`: it uses all devices of its host."
+        )
+    if keras.config.is_nnx_enabled():
+        raise BackendError(
+            "Variables that belong to flax.nnx are not placed on several "
+            "devices. Received: keras.config.is_nnx_enabled() is True. Unset "
+            "`KERAS_NNX_ENABLED`."
+        )
 
 
 def _check_randomness():
