@@ -93,7 +93,7 @@ def active_engine() -> Engine:
             raise
         raise BackendError(
             f"Keras could not load its backend: {error}. Install one, for "
-            "example with `pip install keras-parallel[jax]`, or set "
+            "example with `pip install jax`, or set "
             f"`KERAS_BACKEND` to one that is installed."
         ) from error
     return _engine_for(keras.config.backend())
