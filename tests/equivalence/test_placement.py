@@ -129,8 +129,11 @@ def test_one_compilation_for_each_shape_of_a_batch(devices):
     }
 
 
-def test_weights_are_one_device_values_after_each_method():
-    parallel = keras_parallel.data_parallel(make_model(), 8)
+@pytest.mark.parametrize(
+    "devices", [1, 8, ["gpu:3", "gpu:0", "gpu:5"], ["gpu:6", "gpu:4"]]
+)
+def test_weights_are_one_device_values_after_each_method(devices):
+    parallel = keras_parallel.data_parallel(make_model(), devices)
     home = next(iter(jax.numpy.zeros(()).devices()))
     x, y = models.regression(24, np.random.default_rng(0))
     for method in (
