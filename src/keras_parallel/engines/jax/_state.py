@@ -56,13 +56,10 @@ class StepState:
         the way back moves data, and a loop of `train_on_batch` is free of
         broadcasts.
         """
-        at_home = None
         for variable in self._variables:
             replicated = variable._value
             if self._is_replicated(replicated) and not replicated.is_deleted():
-                if at_home is None:
-                    at_home = self._index_at_home(replicated)
-                copy = self._home_copy(replicated, at_home)
+                copy = self._home_copy(replicated)
                 setattr(variable, _COPIES, (copy, replicated))
                 variable._value = copy
         self._arrays = []
@@ -97,15 +94,16 @@ class StepState:
             and value.committed
         )
 
-    def _index_at_home(self, replicated):
-        """Which part of a replicated array lies at home, -1 for none."""
-        devices = [shard.device for shard in replicated.addressable_shards]
-        return devices.index(self._home) if self._home in devices else -1
-
-    def _home_copy(self, replicated, at_home):
-        copy = replicated.addressable_data(max(at_home, 0))
-        if at_home < 0:
-            copy = jax.device_put(copy, self._home)
+    def _home_copy(self, replicated):
+        # The first copy is had without making an object for each of them.
+        copy = replicated.addressable_data(0)
+        if self._home not in copy.devices():
+            at_home = [
+                shard.data
+                for shard in replicated.addressable_shards
+                if shard.device == self._home
+            ]
+            copy = at_home[0] if at_home else jax.device_put(copy, self._home)
         return _uncommitted(copy)
 
 
