@@ -43,7 +43,13 @@ def __getattr__(name):
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     if name in _PUBLIC_MODULES:
         return importlib.import_module(f"keras_parallel.{name}")
-    raise AttributeError(f"module 'keras_parallel' has no attribute {name!r}")
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, n=1)
+    raise AttributeError(
+        f"module 'keras_parallel' has no attribute {name!r}. "
+        + (f"Did you mean {near[0]!r}?" if near else f"It has {__all__}.")
+    )
 
 
 def __dir__():

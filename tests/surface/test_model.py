@@ -144,6 +144,71 @@ def test_the_dict_of_the_instance_is_the_users():
     assert model.table is parallel.table
 
 
+def test_names_of_ours_are_free_for_the_user():
+    class Busy(keras.Model):
+        replicas = states = template = "mine"
+
+        def __init__(self):
+            super().__init__()
+            self.dense = layers.Dense(1)
+            self._placed = 2.0
+
+        def _take(self, x):
+            return x * self._placed
+
+        def bring_state_home(self):
+            return "mine"
+
+        def call(self, x):
+            return self.dense(self._take(x))
+
+    parallel = kp.data_parallel(Busy(), 2)
+    parallel.compile("sgd", "mse")
+    parallel.fit(X, Y, verbose=0)
+    assert parallel.bring_state_home() == parallel.states == "mine"
+
+
+def test_hooks_of_the_users_class_are_left_alone():
+    registered, closed = [], []
+
+    class Registered(keras.Model):
+        def __init_subclass__(cls, key, **kwargs):
+            super().__init_subclass__(**kwargs)
+            registered.append((key, cls))
+
+        def __del__(self):
+            closed.append(self)
+
+    class Net(Registered, key="net"):
+        def call(self, x):
+            return 2 * x
+
+    parallel = kp.data_parallel(Net(), 2)
+    parallel.predict(X, verbose=0)
+    del parallel
+    assert registered == [("net", Net)]
+    assert len(closed) <= 1
+
+
+def test_replaced_weights_are_freed():
+    import jax
+
+    parallel = kp.data_parallel(small(), 4)
+    parallel.fit(X, Y, verbose=0)
+    kernel = parallel.trainable_variables[0]
+    shape = tuple(kernel.shape)
+
+    def copies():
+        """Of this weight and its slot, which has the same shape."""
+        return sum(a.shape == shape for a in jax.live_arrays())
+
+    before = copies()
+    for _ in range(3):
+        parallel.set_weights(parallel.get_weights())
+        parallel.fit(X, Y, verbose=0)
+    assert copies() <= before
+
+
 def test_constants_of_the_class():
     class Scaled(keras.Model):
         SCALE = 2.0

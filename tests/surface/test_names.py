@@ -151,6 +151,27 @@ def test_a_head_left_out_of_the_losses(given):
     kp.data_parallel(same_model(), 2).compile("sgd", {"main_output": "mse"})
 
 
+def test_targets_reach_methods_of_the_users_as_they_were_passed():
+    seen = []
+
+    class Own(keras.Model):
+        def compute_metrics(self, x, y, y_pred, sample_weight=None):
+            seen.append(type(y))
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    inner = same_model()
+    parallel = kp.data_parallel(Own(inner.input, inner.outputs), 2)
+    history(parallel, TARGETS[1], loss=LOSS)
+    assert set(seen) == {dict}
+
+
+def test_a_sequential_model_takes_its_target_by_name():
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(3, name="out")])
+    parallel = kp.data_parallel(model, 2)
+    y = {"out": TARGETS[1]["main_output"]}
+    assert history(parallel, y, loss={"out": "mse"})["loss"][0] > 0
+
+
 @pytest.mark.filterwarnings("ignore:The structure of `inputs`")
 def test_one_output_by_its_name_from_a_generator():
     """G01: the smallest case of the report."""

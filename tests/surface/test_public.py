@@ -39,7 +39,7 @@ def test_public_names():
         *keras_parallel._PUBLIC,
         *keras_parallel._PUBLIC_MODULES,
     }
-    with pytest.raises(AttributeError, match="no attribute 'data_paralel'"):
+    with pytest.raises(AttributeError, match="Did you mean 'data_parallel'"):
         _ = keras_parallel.data_paralel
 
 

@@ -68,14 +68,18 @@ def _is_installed(name):
     return importlib.util.find_spec(name) is not None
 
 
-@functools.cache
-def _engine_for(backend: str) -> Engine:
+def _check_engine(backend):
     if backend not in _ENGINES:
         raise BackendError(
             f"keras-parallel has an engine for {list(_ENGINES)}. "
             f"Received: the Keras backend {backend!r}. To use another, set "
             f"`KERAS_BACKEND={next(iter(_ENGINES))}` before Keras is imported."
         )
+
+
+@functools.cache
+def _engine_for(backend: str) -> Engine:
+    _check_engine(backend)
     return importlib.import_module(_ENGINES[backend]).create()
 
 
@@ -86,6 +90,9 @@ def active_engine() -> Engine:
         BackendError: if there is none.
     """
     choose_backend()
+    chosen = os.environ.get("KERAS_BACKEND", "")
+    if chosen and "keras" not in sys.modules:
+        _check_engine(chosen)
     try:
         import keras
     except ModuleNotFoundError as error:

@@ -28,6 +28,11 @@ class Replicas(abc.ABC):
             number of rows is placed for the first time.
     """
 
+    # What Keras's trainer of this backend sets on a model while it runs.
+    runtime_attributes: tuple[str, ...] = ()
+    # Methods that a model may not override beside the trainer layer.
+    reserved_methods: tuple[str, ...] = ()
+
     def __init__(
         self,
         devices: tuple[Device, ...],
@@ -50,9 +55,6 @@ class Replicas(abc.ABC):
         a function to apply to each batch, which places it; and `users(name,
         of_the_class)`, a step as the user has it. Guarantees:
 
-        - its `runtime_attributes` name what Keras's trainer sets on a model
-          while it runs, and its `reserved_methods` what a model may not
-          override beside it;
         - one compilation for each distinct shape of a batch;
         - every batch of a step goes through its preparation;
         - between two steps the model's variables hold the values of the last

@@ -130,9 +130,6 @@ def _recorded(name):
 class FakeTrainerLayer:
     """Records each step that Keras's trainer takes."""
 
-    runtime_attributes = ()
-    reserved_methods = ()
-
     make_train_function = _recorded("train")
     make_test_function = _recorded("test")
     make_predict_function = _recorded("predict")

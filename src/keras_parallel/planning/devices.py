@@ -144,9 +144,10 @@ def _first(
         kind = best[0].kind
         raise DeviceError(
             f"Expected {count} {'GPUs' if argument == 'gpus' else 'devices'}, "
-            f"but this host has {len(best)} of kind {kind!r}, its best: "
-            f"{_names(available)}. Received: {argument}={count}. "
-            + _TRY_VIRTUAL.format(n=count)
+            f"but this host has {len(best)} of kind {kind!r}"
+            f"{' (virtual)' if best[0].virtual else ''}: {_names(available)}."
+            f" Received: {argument}={count}. A call that works: "
+            f"`{argument}={len(best)}`. " + _TRY_VIRTUAL.format(n=count)
         )
     return best[:count]
 
@@ -167,13 +168,13 @@ def _by_name(
             f"Received: {list(names)}, with {duplicates} more than once. "
             f"A call that works: `{argument}={_names(dict.fromkeys(chosen))}`."
         )
-    kinds = sorted({d.kind for d in chosen})
+    kinds = [kind for kind in KINDS if any(d.kind == kind for d in chosen)]
     if len(kinds) > 1:
         raise DeviceError(
             "Replicas compute the same thing at the same time, so their "
             f"devices are of one kind. Received: {list(names)}, of kinds "
             f"{kinds}. A call that works: "
-            f"`{argument}={_names(d for d in chosen if d.kind == kinds[-1])}`."
+            f"`{argument}={_names(d for d in chosen if d.kind == kinds[0])}`."
         )
     known = {d: d for d in available}
     missing = [d.name for d in chosen if d not in known]

@@ -21,8 +21,9 @@ class RowLayout:
 
     def __str__(self) -> str:
         if not self.split:
-            return f"{self.rows} rows on every device"
-        return f"{self.per_device[0]} rows each"
+            return "computed whole on every device"
+        share = self.per_device[0]
+        return f"{share} row{'s' * (share > 1)} each"
 
 
 def lay_out_rows(rows: int, num_devices: int) -> RowLayout:

@@ -83,6 +83,14 @@ class Overlay(_Instance, _Model):
 
     _keras_parallel: typing.Any
 
+    def __init_subclass__(cls):
+        # Not passed on: for the user's class this is no new subclass.
+        pass
+
+    def __del__(self):
+        # The user's runs for the user's model.
+        pass
+
     def __new__(cls, *args, **kwargs):
         # Calling this class, as `from_config` does, makes a plain model.
         return cls.__bases__[-1](*args, **kwargs)
@@ -216,7 +224,7 @@ def check_template(model):
         raise RefusedModelError(
             f"The model {model.name!r} is parallel already, and its replicas "
             "cannot be replicated again. Received: a parallel model on "
-            f"{[d.name for d in model._keras_parallel.replicas.devices]}. To "
-            "use other devices, call `data_parallel` on the model you built: "
-            "both then share its weights."
+            f"{[d.name for d in model._keras_parallel.replicas.devices]}. A "
+            "call that works: `data_parallel(model, devices)` on the model "
+            "you built. Both then share its weights."
         )

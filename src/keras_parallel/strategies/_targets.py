@@ -7,19 +7,36 @@ out of them. Here they work in all cases in which the names say what is meant.
 
 import keras
 
+# What sees the targets in a step of Keras. A model that overrides one of them
+# may want the targets as they come.
+_SEE_TARGETS = (
+    "compute_loss",
+    "compute_loss_and_updates",
+    "compute_metrics",
+    "stateless_compute_loss",
+    "_compute_loss",
+    "_update_metrics_variables",
+)
+
 
 def output_order(model: keras.Model) -> list[str] | None:
     """The names of the outputs, if `model` returns a flat list of them.
 
     Returns:
         `None` where names do not tell the outputs apart, where the outputs
-        have names of their own (a dictionary), or where the model has its own
-        `compute_loss`, which may want the targets as they are.
+        have names of their own (a dictionary), or where the model has a
+        method of its own that sees the targets.
     """
+    if not all(
+        is_of_keras(getattr(model, name))
+        for name in _SEE_TARGETS
+        if hasattr(model, name)
+    ):
+        return None
+    if isinstance(model, keras.Sequential):
+        return [layer.name for layer in model.layers[-1:]] or None
     names = getattr(model, "output_names", None)
     if not names or len(set(names)) < len(names):
-        return None
-    if not is_of_keras(model.compute_loss):
         return None
     outputs = model.output
     if keras.tree.is_nested(outputs) and (
@@ -48,6 +65,8 @@ def complete_losses(names: list[str], arguments: dict) -> dict:
     losses, weights = arguments.get("loss"), arguments.get("loss_weights")
     if not isinstance(losses, dict) or not _is_keyed_by(names, losses):
         return arguments
+    if len(names) == 1:
+        return arguments | {"loss": losses[names[0]]}
     arguments = arguments | {"loss": {n: losses.get(n) for n in names}}
     if isinstance(weights, dict):
         arguments["loss_weights"] = {n: weights.get(n, 1.0) for n in names}
@@ -55,16 +74,26 @@ def complete_losses(names: list[str], arguments: dict) -> dict:
 
 
 def in_output_order(model: keras.Model, names: list[str], batch):
-    """Turns dictionaries of targets and weights into the order of outputs."""
+    """Turns dictionaries of targets and weights into the order of outputs.
+
+    Targets for all of several outputs stay as they are: Keras takes them.
+    """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-    y = _ordered(model, names, y)
-    sample_weight = _ordered(model, names, sample_weight)
+    weighted = _is_keyed_by(names, sample_weight)
+    if weighted:
+        sample_weight = _ordered(model, names, sample_weight)
+    if (
+        isinstance(y, dict)
+        and _is_keyed_by(names, y)
+        and (weighted or len(names) == 1 or len(y) < len(names))
+    ):
+        y = _ordered(model, names, y)
     return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 def _ordered(model, names, values):
-    if not _is_keyed_by(names, values):
-        return values
+    if isinstance(model, keras.Sequential):
+        return values[names[0]]
     if keras.tree.is_nested(model.output):
         return [values.get(name) for name in names]
     return values[names[0]]

@@ -70,7 +70,7 @@ def _make(model, devices, argument):
     _check_no_distribution()
     _check_variables(model)
     state = DataParallelState(model, engine, chosen)
-    _check_overrides(model, state.replicas.trainer_layer)
+    _check_overrides(model, state.replicas.reserved_methods)
     return overlay(state)
 
 
@@ -115,11 +115,10 @@ class DataParallelState(OverlayState):
 
     def __init__(self, template, engine, devices):
         self.replicas = engine.replicas(devices, self._report)
-        trainer_layer = self.replicas.trainer_layer
         super().__init__(
             template,
-            (DataParallelLayer, trainer_layer),
-            trainer_layer.runtime_attributes,
+            (DataParallelLayer, self.replicas.trainer_layer),
+            self.replicas.runtime_attributes,
         )
         # Kind of step -> the engine's view of the variables it takes.
         self.states = {}
@@ -171,12 +170,13 @@ class DataParallelState(OverlayState):
         devices = self.replicas.devices
         count = len(devices)
         logger.info(
-            "data parallel on %d device%s (%s%s), batches of %d rows: %s",
+            "data parallel on %d device%s (%s%s), batches of %d row%s: %s",
             count,
             "" if count == 1 else "s",
             ", ".join(d.name for d in devices),
             ", virtual" if devices[0].virtual else "",
             layout.rows,
+            "" if layout.rows == 1 else "s",
             layout,
         )
         if not layout.split and layout.rows >= count:
@@ -256,8 +256,8 @@ def _check_variables(model):
             )
 
 
-def _check_overrides(model, trainer_layer):
-    for name in trainer_layer.reserved_methods:
+def _check_overrides(model, reserved_methods):
+    for name in reserved_methods:
         implemented = getattr(type(model), name, None)
         module = getattr(implemented, "__module__", "")
         if implemented is not None and not module.startswith("keras."):

@@ -52,11 +52,17 @@ class EqualityReport:
     def __str__(self):
         noise = f"; rounding noise only: {list(self.noise)}" * bool(self.noise)
         return (
-            f"devices={self.devices}: one step differs by {self.one_step:.1e} "
-            f"(allowed {ONE_STEP:.0e}), {self.steps} steps by "
-            f"{self.trajectory:.1e} (yardstick {self.yardstick:.1e}: one "
-            f"device against itself with {self.yardstick_of}){noise}"
+            f"devices={self.devices}: one step differs by "
+            f"{_shown(self.one_step)} (allowed {ONE_STEP:.0e}), {self.steps} "
+            f"steps by {_shown(self.trajectory)} (yardstick "
+            f"{_shown(self.yardstick)}: one device against itself with "
+            f"{self.yardstick_of}){noise}"
         )
+
+
+def _shown(difference):
+    # See `_state.differences` for what counts as 0.
+    return f"{difference:.1e}" if difference else "rounding only"
 
 
 def assert_trains_like_one_device(

@@ -23,6 +23,9 @@ class JaxReplicas(Replicas):
     each device and the collectives between them (GSPMD, arXiv:2105.04663).
     """
 
+    runtime_attributes = ("_jax_state", "_jax_state_synced")
+    reserved_methods = ("_get_jax_state", "jax_state_sync")
+
     def __init__(self, devices, jax_devices, report):
         super().__init__(devices, report)
         mesh = Mesh(np.array(jax_devices), (_BATCH_AXIS,))
@@ -88,7 +91,8 @@ class JaxReplicas(Replicas):
         finally:
             self._depth -= 1
             if self._depth == 0:
-                model.bring_state_home()
+                for state in model._keras_parallel.states.values():
+                    state.bring_home()
 
 
 def _is_numeric(leaf):

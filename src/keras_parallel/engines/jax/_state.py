@@ -6,6 +6,7 @@ JAX, `ArrayImpl`, to make an array that is not committed to its device.
 """
 
 import operator
+import weakref
 
 import jax
 from jax._src.array import ArrayImpl
@@ -60,7 +61,7 @@ class StepState:
             replicated = variable._value
             if self._is_replicated(replicated) and not replicated.is_deleted():
                 copy = self._home_copy(replicated)
-                setattr(variable, _COPIES, (copy, replicated))
+                _remember(variable, copy, replicated)
                 variable._value = copy
         self._arrays = []
 
@@ -84,8 +85,8 @@ class StepState:
     def _replica_of(self, variable, value):
         if self._is_replicated(value):
             return value
-        copy, replicated = getattr(variable, _COPIES, (None, None))
-        known = copy is value and self._is_replicated(replicated)
+        copy, replicated = getattr(variable, _COPIES, (_nothing, None))
+        known = copy() is value and self._is_replicated(replicated)
         return replicated if known else None
 
     def _is_replicated(self, value):
@@ -105,6 +106,23 @@ class StepState:
             ]
             copy = at_home[0] if at_home else jax.device_put(copy, self._home)
         return _uncommitted(copy)
+
+
+def _nothing():
+    return None
+
+
+def _remember(variable, copy, replicated):
+    # As long as the variable holds the copy: other weights would otherwise
+    # lie on every device beside the old ones.
+    owner = weakref.ref(variable)
+
+    def forget(copy):
+        variable = owner()
+        if variable is not None and getattr(variable, _COPIES)[0] is copy:
+            delattr(variable, _COPIES)
+
+    setattr(variable, _COPIES, (weakref.ref(copy, forget), replicated))
 
 
 def _uncommitted(array):

@@ -37,11 +37,6 @@ class JaxTrainerLayer(_Trainer):
     # Set by the strategy: see `Replicas.trainer_layer`.
     _keras_parallel: typing.Any
 
-    # Attributes that Keras's trainer sets while it runs.
-    runtime_attributes = ("_jax_state", "_jax_state_synced")
-    # Methods that a model may not override beside this class.
-    reserved_methods = ("_get_jax_state", "jax_state_sync")
-
     def _get_jax_state(self, *, purge_model_variables=False, **kinds):
         del purge_model_variables  # The variables keep their values.
         groups = [
@@ -57,27 +52,14 @@ class JaxTrainerLayer(_Trainer):
     def jax_state_sync(self):
         self._jax_state_synced = True
 
-    def bring_state_home(self):
-        """Leaves every variable that a step took with a one-device value."""
-        for state in self._keras_parallel.states.values():
-            state.bring_home()
-
     def train_step(self, state, data):
-        return self._take("train_step", super().train_step, state, data)
+        return _take(self, "train_step", super().train_step, state, data)
 
     def test_step(self, state, data):
-        return self._take("test_step", super().test_step, state, data)
+        return _take(self, "test_step", super().test_step, state, data)
 
     def predict_step(self, state, data):
-        return self._take("predict_step", super().predict_step, state, data)
-
-    def _take(self, name, of_the_class, state, data):
-        step = self._keras_parallel.users(name, of_the_class)
-        outputs, state = step(state, data)
-        # Without this XLA may return a part of the state sharded, and the
-        # next step would be compiled once more for it.
-        on_each = self._keras_parallel.replicas.on_each
-        return outputs, jax.lax.with_sharding_constraint(state, on_each)
+        return _take(self, "predict_step", super().predict_step, state, data)
 
     def train_on_batch(
         self,
@@ -87,11 +69,10 @@ class JaxTrainerLayer(_Trainer):
         class_weight=None,
         return_dict=False,
     ):
+        method = super().train_on_batch
         if class_weight is None:
-            x, y, sample_weight = self._placed(
-                "train_on_batch", (x, y, sample_weight)
-            )
-        return super().train_on_batch(
+            x, y, sample_weight = _placed(self, method, (x, y, sample_weight))
+        return method(
             x,
             y,
             sample_weight=sample_weight,
@@ -100,60 +81,70 @@ class JaxTrainerLayer(_Trainer):
         )
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
-        x, y, sample_weight = self._placed(
-            "test_on_batch", (x, y, sample_weight)
-        )
-        return super().test_on_batch(
+        method = super().test_on_batch
+        x, y, sample_weight = _placed(self, method, (x, y, sample_weight))
+        return method(
             x, y, sample_weight=sample_weight, return_dict=return_dict
         )
-
-    def _placed(self, method, batch):
-        # Keras sends what it gets whole to the first device, and leaves alone
-        # what lies on devices. A method of the user's own gets what was
-        # passed.
-        if getattr(super(), method).__func__.__module__.startswith("keras."):
-            return self._keras_parallel.replicas.place_batch(batch)
-        return batch
 
     def make_train_function(self, force=False):
         before = self.train_function
         super().make_train_function(force)
         if self.train_function is not before:
-            self.train_function = self._on_replicas("train")
+            self.train_function = _on_replicas(self, "train")
 
     def make_test_function(self, force=False):
         before = self.test_function
         super().make_test_function(force)
         if self.test_function is not before:
-            self.test_function = self._on_replicas("test")
+            self.test_function = _on_replicas(self, "test")
 
     def make_predict_function(self, force=False):
         before = self.predict_function
         super().make_predict_function(force)
         if self.predict_function is not before:
-            self.predict_function = self._on_replicas("predict")
+            self.predict_function = _on_replicas(self, "predict")
 
-    def _on_replicas(self, kind):
-        function = getattr(self, f"{kind}_function")
-        states = self._keras_parallel.states
-        source = Input(self._keras_parallel.batch_preparation(self, kind))
 
-        def step(_, iterator):
-            # The state that Keras hands over is the one it got back last; a
-            # callback may have assigned variables since.
-            # All batches come first: what makes them may use this very
-            # model, and may raise, and the steps consume the state.
-            batches = list(
-                itertools.islice(
-                    source.batches(iterator), self.steps_per_execution
-                )
-            )
-            state = states[kind]
-            outputs, new = function(state.read(), iter(batches))
-            state.write(new)
-            return outputs, new
+# Functions, not methods: a name in the class could be one of the user's.
 
-        return step
+
+def _take(model, name, of_the_class, state, data):
+    parallel = model._keras_parallel
+    outputs, state = parallel.users(name, of_the_class)(state, data)
+    # Without this XLA may return a part of the state sharded, and the next
+    # step would be compiled once more for it.
+    on_each = parallel.replicas.on_each
+    return outputs, jax.lax.with_sharding_constraint(state, on_each)
+
+
+def _placed(model, method, batch):
+    # Keras sends what it gets whole to the first device, and leaves alone what
+    # lies on devices. A method of the user's own gets what was passed.
+    if method.__func__.__module__.startswith("keras."):
+        return model._keras_parallel.replicas.place_batch(batch)
+    return batch
+
+
+def _on_replicas(model, kind):
+    function = getattr(model, f"{kind}_function")
+    states = model._keras_parallel.states
+    source = Input(model._keras_parallel.batch_preparation(model, kind))
+    # Keras, too, fixes it when it makes the function.
+    count = model.steps_per_execution
+
+    def step(_, iterator):
+        # All batches come first: what makes them may use this very model, and
+        # may raise, and the steps consume the state.
+        batches = list(itertools.islice(source.batches(iterator), count))
+        # The state that Keras hands over is the one it got back last; a
+        # callback may have assigned variables since.
+        state = states[kind]
+        outputs, new = function(state.read(), iter(batches))
+        state.write(new)
+        return outputs, new
+
+    return step
 
 
 # What `_get_jax_state` is asked for, in the order in which a step takes it.
