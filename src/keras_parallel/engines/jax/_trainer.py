@@ -130,12 +130,13 @@ def _on_replicas(model, kind):
     function = getattr(model, f"{kind}_function")
     states = model._keras_parallel.states
     source = Input(model._keras_parallel.batch_preparation(model, kind))
-    # Keras, too, fixes it when it makes the function.
-    count = model.steps_per_execution
+    # Keras makes another function for several steps, which reads how many.
+    several = model.steps_per_execution > 1
 
     def step(_, iterator):
         # All batches come first: what makes them may use this very model, and
         # may raise, and the steps consume the state.
+        count = model.steps_per_execution if several else 1
         batches = list(itertools.islice(source.batches(iterator), count))
         # The state that Keras hands over is the one it got back last; a
         # callback may have assigned variables since.
