@@ -239,3 +239,25 @@ def test_options_of_compile(name):
             ]
         )
     helpers.assert_close(*results)
+
+
+@pytest.mark.parametrize("change", [(1, 2), (2, 1), (2, 3)])
+def test_steps_per_execution_changed_without_compiling_again(change):
+    """Keras has its own ideas here; they are the same on several devices."""
+
+    def make_model():
+        model = keras.Sequential([keras.Input((6,)), layers.Dense(1)])
+        model.compile(models.sgd(), "mse", steps_per_execution=change[0])
+        return model
+
+    x, y = models.regression(48, np.random.default_rng(1))
+    options = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    results = []
+    for model in both(make_model, 2):
+        result = [list(model.fit(x, y, **options).history.values())]
+        model.predict(x, batch_size=8, verbose=0)
+        model.steps_per_execution = change[1]
+        result.append(list(model.fit(x, y, **options).history.values()))
+        result.append(model.predict(x, batch_size=8, verbose=0))
+        results.append([*result, helpers.state_of(model)])
+    helpers.assert_close(*results)
