@@ -73,6 +73,7 @@ def test_fit_evaluate_and_predict(name):
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])
 @pytest.mark.parametrize("rows", [1, 7, 24, 25])
 def test_methods_on_a_batch(devices, rows):
+    """J08: also without sample weights, where `None` is no data."""
     x, y = models.regression(rows, np.random.default_rng(1))
     weight = np.linspace(0.1, 2, rows).astype("float32")
     plain, parallel = both(

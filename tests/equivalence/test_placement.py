@@ -150,6 +150,7 @@ def test_weights_are_one_device_values_after_each_method(devices):
 
 
 def test_a_loop_of_train_on_batch_moves_no_weights(monkeypatch):
+    """G40: weights live on each device, and are not sent to it each step."""
     parallel = keras_parallel.data_parallel(make_model(), 4)
     x, y = models.regression(24, np.random.default_rng(0))
     parallel.train_on_batch(x, y)

@@ -112,6 +112,7 @@ def test_an_explicit_backend_is_never_overridden(tmp_path):
 
 
 def test_a_backend_without_an_engine_is_an_error_that_says_so():
+    """J22: a clear message, not an AttributeError."""
     code = (
         "import keras_parallel as kp\n"
         "try: kp.list_devices()\n"
