@@ -1,4 +1,9 @@
-"""Virtual devices for all tests: asked for before the backend starts."""
+"""The backend and the virtual devices of all tests, before Keras starts."""
+
+import os
+
+# Others are installed beside it, to feed data.
+os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras_parallel
 

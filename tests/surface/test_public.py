@@ -106,8 +106,31 @@ def test_an_explicit_backend_is_never_overridden(tmp_path):
     settings = tmp_path / "keras.json"
     settings.write_text('{"backend": "numpy"}')
     assert run_python(code, KERAS_HOME=str(tmp_path)).strip() == "None"
-    # Keras writes this by itself; TensorFlow is not installed here.
     settings.write_text('{"backend": "tensorflow"}')
+    assert run_python(code, KERAS_HOME=str(tmp_path)).strip() == "None"
+
+
+def test_the_file_that_keras_writes_by_itself_is_no_choice(tmp_path):
+    for code in (
+        "import keras; print(keras.config.backend())",
+        "import keras_parallel, keras; print(keras.config.backend())",
+    ):
+        last = run_python(
+            code, KERAS_HOME=str(tmp_path), TF_CPP_MIN_LOG_LEVEL="3"
+        )
+    assert (tmp_path / "keras.json").exists()
+    assert last.strip() == "jax"
+
+
+def test_a_tensorflow_that_is_not_installed_is_no_choice(tmp_path):
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda n, *a: None if n == 'tensorflow' else "
+        "find(n, *a)\n"
+        "import keras_parallel, os; print(os.environ.get('KERAS_BACKEND'))"
+    )
+    (tmp_path / "keras.json").write_text('{"backend": "tensorflow"}')
     assert run_python(code, KERAS_HOME=str(tmp_path)).strip() == "jax"
 
 
@@ -138,6 +161,7 @@ def test_a_bad_number_of_virtual_devices_is_refused(n):
 
 
 def test_virtual_devices_called_too_late():
+    keras_parallel.list_devices()  # Starts JAX.
     with pytest.raises(RuntimeError) as caught:
         keras_parallel.use_virtual_devices(3)
     message = str(caught.value)

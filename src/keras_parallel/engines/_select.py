@@ -18,6 +18,13 @@ from keras_parallel.planning import Device
 # chose none, with the module of the engine.
 _ENGINES = {"jax": "keras_parallel.engines.jax"}
 
+_WRITTEN_BY_KERAS = {
+    "floatx": "float32",
+    "epsilon": 1e-07,
+    "backend": "tensorflow",
+    "image_data_format": "channels_last",
+}
+
 VIRTUAL_DEVICES_VARIABLE = "KERAS_PARALLEL_VIRTUAL_DEVICES"
 
 
@@ -57,10 +64,12 @@ def _chosen_in_keras_json():
     except (OSError, ValueError):
         return False
     backend = settings.get("backend") if isinstance(settings, dict) else None
-    # Keras writes this file by itself at its first import, with its default
-    # backend. Where that is not installed nobody can have meant it.
-    return backend is not None and (
-        backend != "tensorflow" or _is_installed("tensorflow")
+    # Keras writes this file by itself at its first import, whatever backend
+    # runs then. As written, or without a TensorFlow, nobody has meant it.
+    return (
+        backend is not None
+        and settings != _WRITTEN_BY_KERAS
+        and (backend != "tensorflow" or _is_installed("tensorflow"))
     )
 
 
