@@ -15,6 +15,7 @@ import typing
 import keras
 
 from keras_parallel._errors import RefusedModelError
+from keras_parallel.strategies import _files
 from keras_parallel.strategies import _keras
 
 if typing.TYPE_CHECKING:
@@ -25,6 +26,9 @@ else:
 # The steps of a model: a layer that overrides one calls the user's, which may
 # be a function put on the instance.
 STEPS = frozenset({"train_step", "test_step", "predict_step"})
+
+# Where the user's instance has one of its own, that is the one to call.
+FILE_METHODS = frozenset({"save", "save_weights", "load_weights"})
 
 
 class OverlayState:
@@ -50,7 +54,7 @@ class OverlayState:
             for layer in layers
             for base in layer.__mro__[:-1]
             for name in vars(base)
-            if not name.startswith("__")
+            if not name.startswith("__") and name not in FILE_METHODS
         }
         # Not looked up in the template.
         self.hidden = self.own_attributes | self.layer_attributes
@@ -155,6 +159,22 @@ class Overlay(_Instance, _Model):
         # Keras pickles what a file would hold, and a method of the class.
         unpickle, arguments = super().__reduce__()
         return getattr(self.__class__, unpickle.__name__), arguments
+
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+        options = {"zipped": zipped, **kwargs}
+        method = super().save
+        return _files.write_whole(self, method, filepath, overwrite, options)
+
+    def save_weights(self, filepath, overwrite=True, **kwargs):
+        method = super().save_weights
+        return _files.write_whole(self, method, filepath, overwrite, kwargs)
+
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        result = super().load_weights(filepath, skip_mismatch, **kwargs)
+        if self.compiled:
+            # With the optimizer's slots it goes on where the file was saved.
+            _files.restore_random_state(self, filepath)
+        return result
 
     def compile(self, *args, **kwargs):
         state = self._keras_parallel

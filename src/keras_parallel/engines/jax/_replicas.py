@@ -9,6 +9,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax._state import home_copy
+from keras_parallel.engines.jax._state import is_replicated
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
 from keras_parallel.planning import lay_out_rows
 
@@ -82,6 +84,12 @@ class JaxReplicas(Replicas):
             self._names[shard.device]: shard.data.shape[0]
             for shard in array.addressable_shards
         }
+
+    def at_home(self, value):
+        """The copy on one device of what lies on each, else `value`."""
+        if is_replicated(value, self.on_each):
+            return home_copy(value, self.home)
+        return value
 
     @contextlib.contextmanager
     def running(self, model):

@@ -60,7 +60,7 @@ class StepState:
         for variable in self._variables:
             replicated = variable._value
             if self._is_replicated(replicated) and not replicated.is_deleted():
-                copy = self._home_copy(replicated)
+                copy = home_copy(replicated, self._home)
                 _remember(variable, copy, replicated)
                 variable._value = copy
         self._arrays = []
@@ -90,22 +90,26 @@ class StepState:
         return replicated if known else None
 
     def _is_replicated(self, value):
-        return (
-            getattr(value, "sharding", None) == self._on_each
-            and value.committed
-        )
+        return is_replicated(value, self._on_each)
 
-    def _home_copy(self, replicated):
-        # The first copy is had without making an object for each of them.
-        copy = replicated.addressable_data(0)
-        if self._home not in copy.devices():
-            at_home = [
-                shard.data
-                for shard in replicated.addressable_shards
-                if shard.device == self._home
-            ]
-            copy = at_home[0] if at_home else jax.device_put(copy, self._home)
-        return _uncommitted(copy)
+
+def is_replicated(value, on_each):
+    """Whether `value` is an array that a step takes as it is."""
+    return getattr(value, "sharding", None) == on_each and value.committed
+
+
+def home_copy(replicated, home):
+    """The buffer of a replicated array that lies on the device `home`."""
+    # The first copy is had without making an object for each of them.
+    copy = replicated.addressable_data(0)
+    if home not in copy.devices():
+        at_home = [
+            shard.data
+            for shard in replicated.addressable_shards
+            if shard.device == home
+        ]
+        copy = at_home[0] if at_home else jax.device_put(copy, home)
+    return _uncommitted(copy)
 
 
 def _nothing():

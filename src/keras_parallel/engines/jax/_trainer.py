@@ -52,6 +52,13 @@ class JaxTrainerLayer(_Trainer):
     def jax_state_sync(self):
         self._jax_state_synced = True
 
+    def get_state_tree(self, value_format="backend_tensor"):
+        # Orbax writes where arrays lie into its files, and reads them back
+        # only where there are as many devices.
+        tree = super().get_state_tree(value_format)
+        replicas = self._keras_parallel.replicas
+        return jax.tree.map(replicas.at_home, tree)
+
     def train_step(self, state, data):
         return _take(self, "train_step", super().train_step, state, data)
 
