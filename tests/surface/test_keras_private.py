@@ -94,3 +94,18 @@ def test_layers_drop_through_one_function():
     finally:
         random.dropout = dropout
     assert len(called) == 2
+
+
+def test_where_keras_catches_every_exception():
+    """If this fails, `engines/_interrupts.py` can do without it."""
+    from keras.src.utils import python_utils
+
+    from keras_parallel.engines._interrupts import WAITS_FOR_LOGS
+
+    function = getattr(python_utils, WAITS_FOR_LOGS)
+
+    class Loss:
+        def __float__(self):
+            raise KeyboardInterrupt
+
+    function({"loss": Loss()})

@@ -58,7 +58,8 @@ class Replicas(abc.ABC):
         - one compilation for each distinct shape of a batch;
         - every batch of a step goes through its preparation;
         - between two steps the model's variables hold the values of the last
-          finished step, and values assigned there are used by the next.
+          finished step, and values assigned there are used by the next;
+        - a signal that raises, such as Ctrl-C, does so between two steps.
         """
 
     @abc.abstractmethod

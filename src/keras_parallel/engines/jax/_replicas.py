@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import is_replicated
@@ -37,7 +38,8 @@ class JaxReplicas(Replicas):
         # Where Keras keeps a model that is not parallel.
         self.home = next(iter(jax.numpy.zeros(()).devices()))
         self._layouts = {}
-        self._depth = 0
+        self._running = False
+        self.interrupts = Interrupts()
 
     @property
     def trainer_layer(self):
@@ -93,14 +95,20 @@ class JaxReplicas(Replicas):
 
     @contextlib.contextmanager
     def running(self, model):
-        self._depth += 1
-        try:
+        if self._running:
             yield
+            return
+        self._running = True
+        try:
+            with self.interrupts.watched():
+                try:
+                    yield
+                finally:
+                    with self.interrupts:
+                        for state in model._keras_parallel.states.values():
+                            state.bring_home()
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                for state in model._keras_parallel.states.values():
-                    state.bring_home()
+            self._running = False
 
 
 def _is_numeric(leaf):

@@ -136,6 +136,7 @@ def _placed(model, method, batch):
 def _on_replicas(model, kind):
     function = getattr(model, f"{kind}_function")
     states = model._keras_parallel.states
+    interrupts = model._keras_parallel.replicas.interrupts
     source = Input(model._keras_parallel.batch_preparation(model, kind))
     # Keras makes another function for several steps, which reads how many.
     several = model.steps_per_execution > 1
@@ -148,8 +149,9 @@ def _on_replicas(model, kind):
         # The state that Keras hands over is the one it got back last; a
         # callback may have assigned variables since.
         state = states[kind]
-        outputs, new = function(state.read(), iter(batches))
-        state.write(new)
+        with interrupts:  # The step consumes the state that it is given.
+            outputs, new = function(state.read(), iter(batches))
+            state.write(new)
         return outputs, new
 
     return step
