@@ -166,7 +166,7 @@ def events_in(folder):
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
-    import tensorflow
+    import tensorflow as tf
 
     found = {}
     for path in sorted(pathlib.Path(folder).rglob("*.tfevents.*")):
@@ -177,7 +177,7 @@ def events_in(folder):
         events.Reload()
         for tag in events.Tags()["tensors"]:
             found[run, tag] = [
-                (event.step, tensorflow.make_ndarray(event.tensor_proto))
+                (event.step, tf.make_ndarray(event.tensor_proto))
                 for event in events.Tensors(tag)
             ]
     return found

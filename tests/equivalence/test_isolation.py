@@ -104,6 +104,14 @@ def test_models_trained_in_threads_of_their_own():
 # Ctrl-C
 
 
+def train_in_batches_of_8(model, method):
+    if method == "fit":
+        model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
+        return
+    for start in (0, 8, 16):
+        model.train_on_batch(X[start : start + 8], Y[start : start + 8])
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("method", ["fit", "train_on_batch"])
 def test_a_signal_between_a_step_and_its_result(method, number, monkeypatch):
@@ -129,12 +137,7 @@ def test_a_signal_between_a_step_and_its_result(method, number, monkeypatch):
     before = signal.signal(number, stop)
     try:
         with pytest.raises(Stop):
-            if method == "fit":
-                parallel.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
-            else:
-                for start in (0, 8, 16):
-                    part = slice(start, start + 8)
-                    parallel.train_on_batch(X[part], Y[part])
+            train_in_batches_of_8(parallel, method)
         assert signal.getsignal(number) is stop
     finally:
         signal.signal(number, before)
@@ -158,8 +161,8 @@ def test_ctrl_c_at_any_moment():
             rng.uniform(0.05, 0.1),
             lambda: signal.pthread_kill(main, signal.SIGINT),
         )
+        timer.start()
         with pytest.raises(KeyboardInterrupt):
-            timer.start()
             parallel.fit(X, Y, epochs=10**6, shuffle=False, verbose=0)
         timer.join()
         assert_at_home(parallel)
@@ -209,11 +212,12 @@ def test_ctrl_c_while_keras_waits_for_logs_is_not_lost():
 def test_a_second_ctrl_c_does_not_wait():
     interrupts = Interrupts()
     with interrupts.watched():
+        interrupts.__enter__()
+        signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            with interrupts:
-                signal.raise_signal(signal.SIGINT)
-                signal.raise_signal(signal.SIGINT)
-                pytest.fail("the second one waits")
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.__exit__()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

@@ -165,9 +165,10 @@ class Overlay(_Instance, _Model):
         method = super().save
         return _files.write_whole(self, method, filepath, overwrite, options)
 
-    def save_weights(self, filepath, overwrite=True, **kwargs):
+    def save_weights(self, filepath, overwrite=True, max_shard_size=None):
+        options = {"max_shard_size": max_shard_size}
         method = super().save_weights
-        return _files.write_whole(self, method, filepath, overwrite, kwargs)
+        return _files.write_whole(self, method, filepath, overwrite, options)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
         result = super().load_weights(filepath, skip_mismatch, **kwargs)

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 
 import keras
+import ml_dtypes
 import numpy as np
 
 from keras_parallel.testing import _state
@@ -24,7 +25,9 @@ class Yardstick:
 
     The rows inside each batch are permuted, so that sums are taken in
     another order, and the weights are rounded differently at the start, as
-    another program for the same computation rounds them. Dropout is off for
+    another program for the same computation rounds them: in the precision
+    that the layers compute in, which is where two devices round what one does
+    not, each its part of a sum. Dropout is off for
     that: it would meet other rows. Where more random numbers are drawn, or a
     variable keeps a state for each row, rows keep their order.
 
@@ -43,7 +46,8 @@ class Yardstick:
             self._other = Run(make_model, one.batches[:1] * 2, seed)
             self._other.train()
         self._permute = not (one.keeps_rows() or self._other.draws_numbers())
-        self.of = "weights rounded differently"
+        self._unit, dtype = _coarsest_rounding(one.model)
+        self.of = f"weights rounded{dtype} differently"
         if self._permute:
             self.of = f"rows permuted and {self.of}"
         if dropout:
@@ -85,16 +89,23 @@ class Yardstick:
         return largest
 
     def _train(self, start, stop, change):
-        state = self._one.states[start]
+        state, shifts = self._one.states[start], {}
         batches = self._one.batches[start:stop]
         if change is not None:
-            state = _rounded(state, change)
+            state, shifts = _rounded(state, change, self._unit)
             if self._permute:
                 batches = [_permuted(batch, change) for batch in batches]
         with self._scope():
             reached = self._other.steps_from(state, batches)
         # Keras numbers the unnamed layers of a second model on.
-        return dict(zip(self._one.after(start), reached.values()))
+        after = dict(zip(self._one.after(start), reached.values()))
+        if self._unit > _state.UNIT:
+            # The weights themselves are kept in float32: what counts is what
+            # the steps made of it.
+            for name, shift in shifts.items():
+                value = after[name].value - shift
+                after[name] = dataclasses.replace(after[name], value=value)
+        return after
 
 
 def _permuted(batch, change):
@@ -105,16 +116,27 @@ def _permuted(batch, change):
     )
 
 
-def _rounded(state, change):
+def _rounded(state, change, unit):
+    """Another state, and what was added to each weight."""
     generator = np.random.default_rng(change)
-    rounded = dict(state)
+    rounded, shifts = dict(state), {}
     for name, entry in state.items():
         value = entry.value
         if entry.kind == "weight" and value.dtype.kind == "f":
             sign = generator.choice([-1.0, 1.0], value.shape)
-            value = (value + value * (_state.UNIT * sign)).astype(value.dtype)
-            rounded[name] = dataclasses.replace(entry, value=value)
-    return rounded
+            shifted = (value + value * (unit * sign)).astype(value.dtype)
+            rounded[name] = dataclasses.replace(entry, value=shifted)
+            shifts[name] = shifted - value
+    return rounded, shifts
+
+
+def _coarsest_rounding(model):
+    """A unit in the last place of what `model` computes in, and its name."""
+    dtypes = {layer.compute_dtype for layer in model._flatten_layers()}
+    for name in ("bfloat16", "float16"):
+        if name in dtypes:
+            return float(ml_dtypes.finfo(name).eps), f" to {name}"
+    return _state.UNIT, ""
 
 
 @contextlib.contextmanager
