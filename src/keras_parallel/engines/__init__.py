@@ -1,5 +1,6 @@
 """What executes a plan, one module or folder per Keras backend."""
 
+from keras_parallel.engines._select import VIRTUAL_DEVICES_VARIABLE
 from keras_parallel.engines._select import active_engine
 from keras_parallel.engines._select import apply_environment
 from keras_parallel.engines._select import choose_backend
@@ -10,6 +11,7 @@ from keras_parallel.engines.base import Engine
 from keras_parallel.engines.base import Replicas
 
 __all__ = [
+    "VIRTUAL_DEVICES_VARIABLE",
     "Engine",
     "Replicas",
     "active_engine",
