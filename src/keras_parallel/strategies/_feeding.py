@@ -85,19 +85,20 @@ def _check_loader(value, engine):
         or torch_data is None
         or not isinstance(value, torch_data.DataLoader)
         or value.num_workers == 0
+        # Who has asked for a way of starting them by name shall have it.
+        or value.multiprocessing_context is not None
+        or multiprocessing.get_start_method() != "fork"
     ):
         return
-    context = value.multiprocessing_context or multiprocessing
-    if context.get_start_method() == "fork":
-        raise DataWorkerError(
-            f"A process is not forked once {engine.backend} has started: it "
-            "holds threads, and a forked copy may wait for their locks for "
-            "ever. Received: a torch DataLoader with "
-            f"num_workers={value.num_workers}, which forks. A call that works: "
-            f"`DataLoader(..., num_workers={value.num_workers}, "
-            'multiprocessing_context="spawn", persistent_workers=True)`, in a '
-            'script that trains below `if __name__ == "__main__":`.'
-        )
+    raise DataWorkerError(
+        f"A process is not forked once {engine.backend} has started: it holds "
+        "threads, and a forked copy may wait for their locks for ever. "
+        f"Received: a torch DataLoader with num_workers={value.num_workers}, "
+        "which forks. A call that works: "
+        f"`DataLoader(..., num_workers={value.num_workers}, "
+        'multiprocessing_context="spawn", persistent_workers=True)`, in a '
+        'script that trains below `if __name__ == "__main__":`.'
+    )
 
 
 class Prefetched(keras.utils.PyDataset):
