@@ -1,6 +1,7 @@
 """Datasets of Keras that processes load: they import this file, and little."""
 
 import os
+import sys
 import threading
 
 import keras
@@ -90,19 +91,12 @@ class Untold(Exception):
         self.lock = threading.Lock()
 
 
-class Reporting(Rows):
+class Surroundings(Rows):
     """Gives what a worker process sees of its surroundings."""
 
-    names = ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES")
-
     def __getitem__(self, index):
-        import sys
-
         import jax
 
-        started = bool(jax._src.xla_bridge._backends)
-        alone = "tensorflow" not in sys.modules and "torch" not in sys.modules
-        seen = [os.environ.get(name) for name in self.names]
-        right = seen == ["cpu", ""] and alone and not started
-        (a, b), y = super().__getitem__(index)
-        return [a, b], y * 0 + (1.0 if right else 0.0)
+        loaded = [m for m in ("tensorflow", "torch") if m in sys.modules]
+        started = list(jax._src.xla_bridge._backends)
+        return dict(os.environ), loaded, started, os.getppid()
