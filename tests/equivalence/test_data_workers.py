@@ -68,17 +68,15 @@ def test_processes_see_the_dataset_as_it_is_at_the_beginning_of_an_epoch(
 
     monkeypatch.setattr(os, "fork", fork)
     results = []
-    for options in ({"workers": 0}, PROCESSES | {"max_queue_size": 1}):
+    for options in ({"workers": 0}, PROCESSES):
         model = helpers.seeded(make_model)
         if options["workers"]:
             model = keras_parallel.data_parallel(model, 2)
         keras.utils.set_random_seed(4)
-        dataset = Watched(*rows(), size=8, **options)
-        fitted = model.fit(dataset, epochs=2, verbose=0)
-        again = model.fit(dataset, epochs=3, steps_per_epoch=2, verbose=0)
-        results.append(
-            [fitted.history["loss"], again.history["loss"], model.get_weights()]
-        )
+        dataset = Watched(*rows(), size=7, **options)
+        # Further than an epoch: some batches are prepared of the one before.
+        fitted = model.fit(dataset, epochs=4, steps_per_epoch=2, verbose=0)
+        results.append([fitted.history["loss"], model.get_weights()])
     helpers.assert_close(*results)
     assert no_process_is_left()
 
@@ -241,26 +239,11 @@ def test_a_script_that_trains_when_it_is_imported_is_told_so(tmp_path):
     assert "Received: a parallel model was made while the" in done.stderr
 
 
-def test_a_guarded_script_trains_under_the_command_line(tmp_path):
-    path = script(tmp_path, 'if __name__ == "__main__":\n    main()')
-    done = subprocess.run(
-        [
-            *(sys.executable, "-W", "error", "-m", "keras_parallel.cli"),
-            *("run", "--virtual-devices", "2", path),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=environment(),
-    )
-    assert done.stdout == "trained on 2\n", done.stderr
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_no_process_outlives_a_training_that_is_killed(tmp_path):
     path = script(tmp_path, 'if __name__ == "__main__":\n    main()')
     # It sleeps in a batch: it can only be ended from outside, or notice later.
-    path.write_text(path.read_text().replace("sleep(100)", "sleep(5)"))
+    path.write_text(path.read_text().replace("sleep(100)", "sleep(2)"))
     trainer = subprocess.Popen(
         [sys.executable, path, "slow"],
         stdout=subprocess.PIPE,
