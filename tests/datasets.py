@@ -69,6 +69,8 @@ class Failing(Rows):
     def __getitem__(self, index):
         if index == 1 and self.how == "raise":
             raise LookupError("no such picture")
+        if index == 1 and self.how == "raise at the end of a file":
+            raise EOFError("no data left in file")
         if index == 1 and self.how == "raise what cannot travel":
             raise Untold("no such picture", self)
         if index == 1 and self.how == "die":

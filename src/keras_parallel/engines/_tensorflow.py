@@ -63,8 +63,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 
 def _hide(tensorflow):
-    config = getattr(tensorflow, "config", None)
-    for kind in ("GPU", "TPU") if config is not None else ():
+    config = tensorflow.config
+    for kind in ("GPU", "TPU"):
         visible = config.get_visible_devices(kind)
         if not visible or visible != config.list_physical_devices(kind):
             continue

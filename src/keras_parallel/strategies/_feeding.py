@@ -72,8 +72,13 @@ def _has_workers(value):
 def _workers_of(dataset, engine):
     if not dataset.use_multiprocessing:
         return Threads(dataset)
-    # A copy of the dataset has no use for devices that stand for GPUs.
-    environment = {VIRTUAL_DEVICES_VARIABLE: "", **engine.worker_environment}
+    environment = {
+        # The Keras that is imported there is the one of here, and has no use
+        # for devices that stand for GPUs.
+        "KERAS_BACKEND": engine.backend,
+        VIRTUAL_DEVICES_VARIABLE: "",
+        **engine.worker_environment,
+    }
     return Processes(dataset, environment)
 
 

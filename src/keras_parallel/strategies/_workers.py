@@ -15,11 +15,13 @@ import pickle
 import queue
 import signal
 import traceback
+import typing
 
 from keras_parallel._errors import DataWorkerError
 from keras_parallel._logging import logger
 
-# In the environment of a worker until it has imported the user's script.
+# In the environment of a worker until it has imported the user's script: the
+# process that started it.
 _STARTING = "KERAS_PARALLEL_DATA_WORKER"
 
 # After so long a worker that is still importing is worth a warning.
@@ -35,7 +37,7 @@ def check_not_starting(what: str) -> None:
     Raises:
         DataWorkerError: if it is.
     """
-    if os.environ.get(_STARTING):
+    if os.environ.get(_STARTING) == str(os.getppid()):
         raise DataWorkerError(
             "A process that prepares batches imports your script, and must "
             f"not train. Received: {what} while the script was imported by "
@@ -108,7 +110,7 @@ class Processes:
         self._all, self._idle = [], queue.SimpleQueue()
         try:
             for _ in range(count):
-                self._all.append(_Worker(environment | {_STARTING: "1"}))
+                self._all.append(_Worker(environment))
                 self._idle.put(self._all[-1])
         except BaseException:
             self._stop()
@@ -216,7 +218,7 @@ class _Worker:
         )
         self._started = False
         self._sent = None
-        with _environment(environment):
+        with _environment({**environment, _STARTING: str(os.getpid())}):
             self._process.start()
         # Held here too, the end would stay open when the process dies.
         other_end.close()
@@ -225,24 +227,24 @@ class _Worker:
         """Returns the batch at `index`, of the dataset that was pickled."""
         try:
             if not self._started:
-                self._answer()
+                self._connection.recv()
                 self._started = True
+            error = None
             if self._sent is not pickled:
                 self._connection.send_bytes(pickled)
+                error, _ = self._connection.recv()
+            batch = None
+            if error is None:
                 self._sent = pickled
-                self._answer()
-            if index is None:
-                return None
-            self._connection.send(index)
-            return self._answer()
-        except (EOFError, ConnectionError) as error:
-            raise self._death(index) from error
-
-    def _answer(self):
-        came, value = self._connection.recv()
-        if not came:
-            raise value
-        return value
+                if index is not None:
+                    self._connection.send(index)
+                    error, batch = self._connection.recv()
+        except (EOFError, ConnectionError) as cause:
+            raise self._death(index) from cause
+        # Not above: it may be an `EOFError` of the user's.
+        if error is not None:
+            raise error
+        return batch
 
     def _death(self, index):
         self._process.join(5.0)
@@ -312,24 +314,23 @@ def _serve(connection):
     os.environ.pop(_STARTING, None)
     # Ctrl-C reaches all processes of a terminal. The first one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection.send((True, None))
-    dataset = None
-    while True:
-        try:
+    dataset: typing.Any = None
+    try:
+        connection.send(None)
+        while True:
             request = connection.recv_bytes()
-        except EOFError:
-            return
-        try:
-            request = pickle.loads(request)
-            if isinstance(request, int):
-                answer = True, dataset[request]
-            else:
-                dataset, answer = request, (True, None)
-            connection.send(answer)
-        except ConnectionError:
-            return
-        except Exception as error:
-            connection.send((False, _portable(error)))
+            try:
+                request = pickle.loads(request)
+                if isinstance(request, int):
+                    answer = None, dataset[request]
+                else:
+                    dataset, answer = request, (None, None)
+                answer = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+            except Exception as error:
+                answer = pickle.dumps((_portable(error), None))
+            connection.send_bytes(answer)
+    except (EOFError, ConnectionError):
+        return
 
 
 def _portable(error):
