@@ -1,9 +1,9 @@
 """TensorFlow beside another backend, where it only feeds data.
 
-TensorFlow claims every GPU that it sees as soon as its first tensor or dataset
-is made. Keras asks it to let its share grow as needed, which still costs some
-hundred MiB on each GPU. What costs nothing is that it sees none, and that can
-be had only between its import and its first use.
+TensorFlow starts on every GPU that it sees as soon as its first tensor or
+dataset is made, and what it holds there is missing for training. Keras has it
+take memory only as needed; what needs none is that it sees no GPU, and that
+can be had only between its import and its first use.
 """
 
 import importlib.abc

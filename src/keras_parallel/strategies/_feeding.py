@@ -92,7 +92,7 @@ def _check_loader(value, engine):
         or value.num_workers == 0
         # Who has asked for a way of starting them by name shall have it.
         or value.multiprocessing_context is not None
-        or multiprocessing.get_start_method() != "fork"
+        or _start_method() != "fork"
     ):
         return
     raise DataWorkerError(
@@ -104,6 +104,12 @@ def _check_loader(value, engine):
         'multiprocessing_context="spawn", persistent_workers=True)`, in a '
         'script that trains below `if __name__ == "__main__":`.'
     )
+
+
+def _start_method():
+    # Asked for otherwise, it could not be chosen any more.
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or multiprocessing.get_all_start_methods()[0]
 
 
 class Prefetched(keras.utils.PyDataset):
