@@ -8,6 +8,8 @@ import jax
 import keras
 import numpy as np
 
+import keras_parallel
+
 
 def seeded(make_model, seed=0):
     """A new model from a seed, with the seed set again for what follows."""
@@ -15,6 +17,14 @@ def seeded(make_model, seed=0):
     model = make_model()
     keras.utils.set_random_seed(seed)
     return model
+
+
+def both(make_model, devices):
+    """A plain model and a parallel one, from the same seed."""
+    return (
+        seeded(make_model),
+        keras_parallel.data_parallel(seeded(make_model), devices),
+    )
 
 
 def arrays(structure):

@@ -60,6 +60,7 @@ def _prepare():
     from keras_parallel import engines
 
     engines.choose_backend()
+    engines.keep_tensorflow_off_accelerators()
     engines.apply_environment()
 
 

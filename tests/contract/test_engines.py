@@ -1,5 +1,9 @@
 """What `engines/base.py` promises, held against every engine."""
 
+import os
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -55,6 +59,23 @@ def test_asking_for_the_same_virtual_devices_again_is_fine(engine):
 
 def test_backend_is_the_one_of_keras(engine):
     assert engine.backend == keras.config.backend()
+
+
+def test_a_process_with_the_environment_of_a_worker_takes_no_accelerator(
+    engine,
+):
+    assert isinstance(engine.fork_is_safe, bool)
+    environment = dict(engine.worker_environment)
+    assert all(isinstance(v, str) for v in environment.values())
+    code = "import keras_parallel as kp; print(kp.list_devices())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "KERAS_BACKEND": engine.backend, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "['cpu:0']\n", done.stderr
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 8, 9])

@@ -1,15 +1,13 @@
-"""Every method of the trainer equals one device, for every kind of data.
+"""Every method of the trainer equals one device.
 
 G41: `evaluate`, `predict` and the methods on a batch are distributed too.
 """
 
-import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
-import keras_parallel
 from tests import helpers
 from tests import models
 
@@ -23,14 +21,6 @@ def data_of(case, rows=ROWS):
     return keras.utils.unpack_x_y_sample_weight(data)
 
 
-def both(make_model, devices):
-    """A plain model and a parallel one, from the same seed."""
-    return (
-        helpers.seeded(make_model),
-        keras_parallel.data_parallel(helpers.seeded(make_model), devices),
-    )
-
-
 @pytest.mark.parametrize("name", list(models.MODELS))
 def test_fit_evaluate_and_predict(name):
     case = models.MODELS[name]
@@ -38,7 +28,7 @@ def test_fit_evaluate_and_predict(name):
     # Each model on another number of devices, so that all are met.
     devices = (2, 8, 3)[list(models.MODELS).index(name) % 3]
     results = []
-    for model in both(case.make_model, devices):
+    for model in helpers.both(case.make_model, devices):
         keras.utils.set_random_seed(4)
         fitted = model.fit(
             x,
@@ -76,7 +66,7 @@ def test_methods_on_a_batch(devices, rows):
     """J08: also without sample weights, where `None` is no data."""
     x, y = models.regression(rows, np.random.default_rng(1))
     weight = np.linspace(0.1, 2, rows).astype("float32")
-    plain, parallel = both(
+    plain, parallel = helpers.both(
         models.MODELS["subclassed_unbuilt"].make_model, devices
     )
     results = [
@@ -96,89 +86,6 @@ def test_methods_on_a_batch(devices, rows):
     helpers.assert_close(*results)
 
 
-class Rows(keras.utils.PyDataset):
-    def __init__(self, arrays, **kwargs):
-        super().__init__(**kwargs)
-        self.arrays = arrays
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, index):
-        part = slice(24 * index, 24 * index + 24)
-        a, b, y = (array[part] for array in self.arrays)
-        return [a, b], y
-
-
-def _generator(a, b, y):
-    while True:
-        for start in range(0, ROWS, 24):
-            part = slice(start, start + 24)
-            yield {"a": a[part], "b": b[part]}, y[part]
-
-
-# Arguments of `fit`, made from two inputs and a target.
-DATA = {
-    "numpy": lambda a, b, y: {"x": [a, b], "y": y},
-    "jax": lambda a, b, y: {
-        "x": [jnp.asarray(a), jnp.asarray(b)],
-        "y": jnp.asarray(y),
-    },
-    "dicts": lambda a, b, y: {"x": {"a": a, "b": b}, "y": y},
-    "tuples": lambda a, b, y: {"x": (a, b), "y": (y,)},
-    "float64": lambda a, b, y: {"x": [a.astype("f8"), b], "y": y},
-    "generator of dicts": lambda a, b, y: {
-        "x": _generator(a, b, y),
-        "steps_per_epoch": 3,
-        "shuffle": False,
-        "batch_size": None,
-    },
-    "PyDataset": lambda a, b, y: {"x": Rows((a, b, y)), "batch_size": None},
-    "PyDataset with threads": lambda a, b, y: {
-        "x": Rows((a, b, y), workers=2),
-        "batch_size": None,
-    },
-    "validation_split": lambda a, b, y: {
-        "x": [a, b],
-        "y": y,
-        "validation_split": 0.3,
-    },
-    "validation_data": lambda a, b, y: {
-        "x": [a, b],
-        "y": y,
-        "validation_data": ([a[:11], b[:11]], y[:11], np.arange(11.0)),
-        "validation_batch_size": 3,
-    },
-    "steps_per_epoch": lambda a, b, y: {
-        "x": [a, b],
-        "y": y,
-        "batch_size": 12,
-        "steps_per_epoch": 2,
-    },
-}
-
-
-@pytest.mark.parametrize("kind", list(DATA))
-@pytest.mark.parametrize("devices", [2, 8])
-def test_kinds_of_data(kind, devices):
-    def make_model():
-        inputs = [keras.Input((6,), name="a"), keras.Input((2,), name="b")]
-        x = layers.Dense(8, "relu")(layers.Concatenate()(inputs))
-        model = keras.Model(inputs, layers.Dense(1, name="y")(x))
-        model.compile(models.sgd(), "mse", metrics=["mae"])
-        return model
-
-    a, y = models.regression(ROWS, np.random.default_rng(1))
-    b = models.features(ROWS, np.random.default_rng(2), 2)
-    results = []
-    for model in both(make_model, devices):
-        options = {"batch_size": 24, "epochs": 2, "verbose": 0}
-        keras.utils.set_random_seed(4)
-        fitted = model.fit(**options | DATA[kind](a, b, y))
-        results.append([list(fitted.history.values()), model.get_weights()])
-    helpers.assert_close(*results)
-
-
 @pytest.mark.parametrize("devices", [2, 3])
 def test_class_weight(devices):
     def make_model():
@@ -191,7 +98,7 @@ def test_class_weight(devices):
     rng = np.random.default_rng(1)
     x, y = models.features(ROWS, rng), rng.integers(0, 3, ROWS)
     results = []
-    for model in both(make_model, devices):
+    for model in helpers.both(make_model, devices):
         keras.utils.set_random_seed(4)
         fitted = model.fit(
             x,
@@ -228,7 +135,7 @@ def test_options_of_compile(name):
 
     x, y = models.images(29, np.random.default_rng(1))
     results = []
-    for model in both(make_model, 2):
+    for model in helpers.both(make_model, 2):
         keras.utils.set_random_seed(4)
         fitted = model.fit(x, y, batch_size=8, epochs=1, verbose=0)
         results.append(
@@ -254,7 +161,7 @@ def test_steps_per_execution_changed_without_compiling_again(change):
     x, y = models.regression(48, np.random.default_rng(1))
     options = {"batch_size": 8, "shuffle": False, "verbose": 0}
     results = []
-    for model in both(make_model, 2):
+    for model in helpers.both(make_model, 2):
         result = [list(model.fit(x, y, **options).history.values())]
         model.predict(x, batch_size=8, verbose=0)
         model.steps_per_execution = change[1]

@@ -71,6 +71,33 @@ def test_keras_looks_ahead_in_a_generator_of_numpy_batches():
     assert "return self._one_batch_ahead_iterator(iterator)" in source
 
 
+def test_keras_shuffles_a_dataset_right_after_its_number_of_batches():
+    from keras.src.trainers.data_adapters import py_dataset_adapter
+
+    adapter = py_dataset_adapter.PyDatasetAdapter
+    source = inspect.getsource(adapter._finite_generator)
+    assert (
+        """
+        indices = range(self.py_dataset.num_batches)
+        if self.shuffle:
+            indices = list(indices)
+            random.shuffle(indices)
+
+        for i in indices:
+            yield self._standardize_batch(self.py_dataset[i])
+"""
+        in source
+    )
+
+
+def test_keras_keeps_batches_of_one_epoch_for_the_next():
+    """If not any more, `_feeding` may leave threads to Keras."""
+    from keras.src.trainers.data_adapters import py_dataset_adapter
+
+    enqueuer = py_dataset_adapter.PyDatasetEnqueuer
+    assert "ready_queue.put(inputs)" in inspect.getsource(enqueuer.stop)
+
+
 def test_a_variable_holds_its_array_in_value():
     variable = keras.Variable(np.ones(3))
     assert variable._value is variable.value

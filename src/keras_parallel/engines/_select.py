@@ -11,6 +11,7 @@ import sys
 from keras_parallel._errors import BackendError
 from keras_parallel._errors import DeviceError
 from keras_parallel._logging import logger
+from keras_parallel.engines import _tensorflow
 from keras_parallel.engines.base import Engine
 from keras_parallel.planning import Device
 
@@ -56,14 +57,19 @@ def choose_backend() -> str | None:
     return None
 
 
-def _chosen_in_keras_json():
+def _keras_json():
     home = os.environ.get("KERAS_HOME")
     folder = pathlib.Path(home) if home else pathlib.Path.home() / ".keras"
     try:
         settings = json.loads((folder / "keras.json").read_text())
     except (OSError, ValueError):
-        return False
-    backend = settings.get("backend") if isinstance(settings, dict) else None
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _chosen_in_keras_json():
+    settings = _keras_json()
+    backend = settings.get("backend")
     # Keras writes this file by itself at its first import, whatever backend
     # runs then. As written, or without a TensorFlow, nobody has meant it.
     return (
@@ -71,6 +77,23 @@ def _chosen_in_keras_json():
         and settings != _WRITTEN_BY_KERAS
         and (backend != "tensorflow" or _is_installed("tensorflow"))
     )
+
+
+def keep_tensorflow_off_accelerators() -> None:
+    """Hides accelerators from a TensorFlow that only feeds data."""
+    _tensorflow.keep_off_accelerators(_tensorflow_only_feeds)
+
+
+def _tensorflow_only_feeds():
+    config = getattr(sys.modules.get("keras"), "config", None)
+    if config is not None:
+        backend = config.backend()
+    else:
+        # As Keras reads it. TensorFlow may be imported by Keras right now.
+        backend = os.environ.get("KERAS_BACKEND") or _keras_json().get(
+            "backend", "tensorflow"
+        )
+    return backend in _ENGINES and backend != "tensorflow"
 
 
 def _is_installed(name):

@@ -12,7 +12,9 @@ global batches. `tests/contract` holds every engine to the text below.
 
 import abc
 import contextlib
+import types
 from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from keras_parallel.planning import Device
@@ -89,6 +91,12 @@ class Replicas(abc.ABC):
 
 class Engine(abc.ABC):
     """The devices of one Keras backend, and replicas on them."""
+
+    # Whether a process may be forked once the backend has started in it.
+    fork_is_safe: bool = False
+    # The environment in which a process that imports the backend, to prepare
+    # batches, takes no accelerator.
+    worker_environment: Mapping[str, str] = types.MappingProxyType({})
 
     @property
     @abc.abstractmethod

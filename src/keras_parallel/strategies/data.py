@@ -15,6 +15,7 @@ from keras_parallel._errors import RefusedModelError
 from keras_parallel._logging import logger
 from keras_parallel.engines import active_engine
 from keras_parallel.planning import choose_devices
+from keras_parallel.strategies import _feeding
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _targets
 from keras_parallel.strategies._names import check_old_output_names
@@ -64,6 +65,7 @@ def data_parallel(
 
 
 def _make(model, devices, argument):
+    _feeding.check_not_starting("a parallel model was made")
     check_template(model)
     engine = active_engine()
     chosen = choose_devices(devices, engine.list_devices(), argument)
@@ -114,6 +116,7 @@ class DataParallelState(OverlayState):
     """What a data-parallel model holds beside the user's model."""
 
     def __init__(self, template, engine, devices):
+        self.engine = engine
         self.replicas = engine.replicas(devices, self._report)
         super().__init__(
             template,
@@ -209,12 +212,25 @@ def _runs_on_replicas(name):
     return method
 
 
+def _is_fed(name):
+    """Makes a method that reads datasets and runs Keras's on the replicas."""
+    on_replicas = _runs_on_replicas(name)
+
+    @functools.wraps(on_replicas)
+    def method(self, *args, **kwargs):
+        engine = self._keras_parallel.engine
+        with _feeding.fed(name, engine, args, kwargs) as (args, kwargs):
+            return on_replicas(self, *args, **kwargs)
+
+    return method
+
+
 class DataParallelLayer(Overlay):
     """What data parallelism puts above the engine's trainer layer."""
 
-    fit = _runs_on_replicas("fit")
-    evaluate = _runs_on_replicas("evaluate")
-    predict = _runs_on_replicas("predict")
+    fit = _is_fed("fit")
+    evaluate = _is_fed("evaluate")
+    predict = _is_fed("predict")
     train_on_batch = _runs_on_replicas("train_on_batch")
     test_on_batch = _runs_on_replicas("test_on_batch")
     predict_on_batch = _runs_on_replicas("predict_on_batch")

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import types
 import warnings
 
 import jax
@@ -20,6 +21,11 @@ _KIND_OF_PLATFORM = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
 
 class JaxEngine(Engine):
     """Devices and replicas on JAX. See `Engine`."""
+
+    # TensorFlow and PyTorch, if the worker uses them, obey the second.
+    worker_environment = types.MappingProxyType(
+        {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    )
 
     def __init__(self):
         self._num_virtual = 0
