@@ -48,7 +48,8 @@ class Device:
             )
         if self.index < 0:
             raise DeviceError(
-                f"The index of a device counts from 0. Received: {self.index}."
+                "The index of a device counts from 0. Received: "
+                f"{self.index}. A name that works: `'{self.kind}:0'`."
             )
 
     @property
@@ -82,7 +83,11 @@ def best_kind(available: Sequence[Device]) -> tuple[Device, ...]:
         chosen = tuple(d for d in available if d.kind == kind)
         if chosen:
             return chosen
-    raise DeviceError("The backend reports no device at all.")
+    raise DeviceError(
+        "A model runs on a device of one of the kinds "
+        f"{list(KINDS)}. Received: a backend with the devices "
+        f"{_names(available)}. To see them: `keras-parallel devices`."
+    )
 
 
 def choose_devices(
@@ -183,6 +188,7 @@ def _by_name(
             f"Expected the devices {_names(chosen)}, but {missing} "
             f"{'is' if len(missing) == 1 else 'are'} not on this host, which "
             f"offers {_names(available)}. Received: {argument}={list(names)}. "
+            f"A call that works: `{argument}={[available[0].name]}`. "
             + _try_virtual(chosen)
         )
     return tuple(known[d] for d in chosen)
