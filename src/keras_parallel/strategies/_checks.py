@@ -42,18 +42,37 @@ def explain(failure, model, method, args, kwargs, batch):
         batch: The batch that a step failed with, `None` if it was no step,
             `NO_BATCH` if there was none.
     """
+    mistake = _mistake(failure, model, method, args, kwargs, batch)
+    if mistake is not None:
+        raise mistake from failure
+
+
+def mistake_in_batch(failure, model, batch):
+    """What was wrong with the batch that a model failed to train on."""
+    mistake = _mistakes.wrong_length(batch)
+    if mistake is not None:
+        return mistake
+    arguments = keras.utils.unpack_x_y_sample_weight(batch)
+    return _mistake(failure, model, "train_on_batch", arguments, {}, None)
+
+
+def _mistake(failure, model, method, args, kwargs, batch):
     if isinstance(failure, KerasParallelError) or not _is_of_engine(failure):
-        return
+        return None
     call = _Call.bind(model, method, args, kwargs)
     if call is None:
-        return
+        return None
     try:
-        found = next(filter(None, _looked_for(failure, call, batch)), None)
+        return next(filter(None, _looked_for(failure, call, batch)), None)
     except Exception:
-        # The failure itself says more than one in looking for its cause.
-        found = None
-    if found is not None:
-        raise found from failure
+        # The failure says more than another one in looking for its cause.
+        return None
+
+
+def _template(model):
+    """The user's model: what `model` was made from, or `model` itself."""
+    parallel = getattr(model, "_keras_parallel", None)
+    return model if parallel is None else parallel.template
 
 
 def _is_of_engine(failure):
@@ -82,7 +101,7 @@ class _Call:
     @classmethod
     def bind(cls, model, method, args, kwargs):
         """`None` for a method of the user's own."""
-        template = model._keras_parallel.template
+        template = _template(model)
         if not _targets.is_of_keras(getattr(template, method)):
             return None
         signature = inspect.signature(getattr(keras.Model, method))
@@ -118,7 +137,7 @@ class _Call:
         return kinds.get(self.method, self.method.partition("_")[0])
 
     def sees_targets_as_keras_does(self):
-        step = getattr(self.model._keras_parallel.template, f"{self.kind}_step")
+        step = getattr(_template(self.model), f"{self.kind}_step")
         return self.kind != "predict" and _targets.is_of_keras(step)
 
 
@@ -235,7 +254,7 @@ def _wrong_validation_data(model, x, y, sample_weight):
             yield _mistakes.no_data(name, data, text)
     if not _mistakes.is_arrays(x):
         return
-    template = model._keras_parallel.template
+    template = _template(model)
     if all(map(_targets.is_of_keras, (template.test_step, model.compute_loss))):
         yield _mistakes.no_targets(model, y, text)
         yield _mistakes.wrong_targets(model, y, text)
@@ -244,7 +263,7 @@ def _wrong_validation_data(model, x, y, sample_weight):
 
 def _wrong_frequency(call):
     frequency = call.given["validation_freq"]
-    if isinstance(frequency, int | list | tuple | set) and frequency != 0:
+    if isinstance(frequency, int | list) and frequency != 0:
         return None
     return _mistakes.error(
         "`validation_freq` is a number of epochs, at least 1, or a list of "

@@ -7,6 +7,7 @@ are those of the whole batch, as on one device.
 import contextlib
 import functools
 import inspect
+import numbers
 from collections.abc import Sequence
 
 import keras
@@ -107,7 +108,9 @@ def multi_gpu_model(
     del cpu_merge, cpu_relocation
     if isinstance(gpus, list | tuple | range):
         gpus = [
-            f"gpu:{g}" if isinstance(g, int) and not isinstance(g, bool) else g
+            g
+            if isinstance(g, bool) or not isinstance(g, numbers.Integral)
+            else f"gpu:{g}"
             for g in gpus
         ]
     return _make(model, gpus, "gpus")
@@ -302,8 +305,8 @@ def _check_variables(model):
             raise RefusedModelError(
                 "The weights of a data-parallel model are not laid out by a "
                 f"`keras.distribution`. Received: {variable.path!r} with the "
-                f"layout {layout}. Build the model without "
-                "`keras.distribution.set_distribution(...)`."
+                f"layout {layout}. A call that works, before the model is "
+                "built: `keras.distribution.set_distribution(None)`."
             )
 
 
