@@ -102,7 +102,7 @@ def _local_devices():
         raise DeviceError(
             "JAX runs on a device of this host. Received: JAX_PLATFORMS="
             f"{os.environ.get('JAX_PLATFORMS')!r}, and JAX finds no device: "
-            f"{error or 'none of that platform'}. A setting that works: "
+            f"{str(error) or 'none of that platform'}. A setting that works: "
             "`JAX_PLATFORMS=cpu`."
         ) from error
 
