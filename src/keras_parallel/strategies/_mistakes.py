@@ -88,7 +88,10 @@ def no_data(name, value, call):
     if not known or inspect.isgenerator(value):
         return None
     if name != "x":
-        return wrong(f"`{name}` is an array.", f"numpy.array(list({name}))")
+        return wrong(
+            f"`{name}` is an array with a row for each row of `x`.",
+            f"numpy.array(list({name}))",
+        )
     works = known[0].format(name=getattr(value, "__name__", ""))
     return wrong(
         "`x` is an array, a list or dict of arrays, a dataset, or a generator.",
