@@ -136,9 +136,16 @@ class _Call:
         kinds = {"fit": "train", "evaluate": "test"}
         return kinds.get(self.method, self.method.partition("_")[0])
 
-    def sees_targets_as_keras_does(self):
-        step = getattr(_template(self.model), f"{self.kind}_step")
-        return self.kind != "predict" and _targets.is_of_keras(step)
+    def is_step_of_keras(self):
+        """Whether Keras alone sees what a step takes."""
+        return _is_step_of_keras(self.model, self.kind)
+
+
+def _is_step_of_keras(model, kind):
+    step = getattr(_template(model), f"{kind}_step")
+    return _targets.is_of_keras(step) and (
+        kind == "predict" or _targets.are_seen_by_keras_only(model)
+    )
 
 
 # What is looked for after a failure, the most certain first.
@@ -178,8 +185,10 @@ def _wrong_data(call):
     for name, data in zip(("x", "y", "sample_weight"), call.data):
         if data is None and (name != "x" or call.data[1] is not None):
             continue
-        # A list of weights for one batch is fine.
-        if not (on_batch and name == "sample_weight"):
+        # One batch may have a list of weights, or what the user's step takes.
+        if not on_batch or (
+            name != "sample_weight" and call.is_step_of_keras()
+        ):
             yield _mistakes.no_data(name, data, call.text)
         yield _mistakes.no_numbers(name, data, call.text)
         if on_batch:
@@ -192,7 +201,7 @@ def _wrong_batch(failure, call, batch, text):
     for name, data in (("x", x), ("y", y)):
         yield _mistakes.no_numbers(name, data, text)
     yield _mistakes.no_rows(x, text)
-    if call.sees_targets_as_keras_does():
+    if call.kind != "predict" and call.is_step_of_keras():
         yield _mistakes.no_targets(call.model, y, text)
         yield _mistakes.wrong_targets(call.model, y, text)
     if _is_of_shapes(failure):
@@ -205,7 +214,7 @@ def _wrong_compilation(call):
     yield _mistakes.wrong_steps_per_execution(call.model)
     if call.kind != "predict":
         yield _mistakes.wrong_losses(call.model)
-    if call.kind == "train":
+    if call.kind == "train" and call.is_step_of_keras():
         yield _mistakes.optimizer_of_others(call.model)
 
 
@@ -230,10 +239,11 @@ def _is_of_shapes(failure):
 def _wrong_validation(model, call):
     """What is wrong with `validation_data`, if it will be looked at."""
     data = call.given.get("validation_data")
-    if data is None:
+    epochs = _epochs(call)
+    if data is None or not epochs:
         return
     yield _wrong_frequency(call)
-    if not _validates(call):
+    if not _validates(call, epochs):
         return
     yield call.wrong_counts("validation_steps")
     data = tuple(data) if isinstance(data, list) else data
@@ -254,8 +264,7 @@ def _wrong_validation_data(model, x, y, sample_weight):
             yield _mistakes.no_data(name, data, text)
     if not _mistakes.is_arrays(x):
         return
-    template = _template(model)
-    if all(map(_targets.is_of_keras, (template.test_step, model.compute_loss))):
+    if _is_step_of_keras(model, "test"):
         yield _mistakes.no_targets(model, y, text)
         yield _mistakes.wrong_targets(model, y, text)
     yield _mistakes.rows_differ(x, y, sample_weight, text)
@@ -273,12 +282,17 @@ def _wrong_frequency(call):
     )
 
 
-def _validates(call):
+def _validates(call, epochs):
     frequency = call.given["validation_freq"]
-    try:
-        epochs = range(call.given["initial_epoch"], call.given["epochs"])
-    except TypeError:
-        return False
     if isinstance(frequency, int):
         return any((epoch + 1) % frequency == 0 for epoch in epochs)
     return any(epoch + 1 in frequency for epoch in epochs)
+
+
+def _epochs(call):
+    try:
+        return range(
+            call.given.get("initial_epoch", 0), call.given.get("epochs", 0)
+        )
+    except TypeError:
+        return range(0)  # Found out when `fit` has failed.

@@ -111,11 +111,15 @@ _NO_DATA = (
 )
 
 
+def _rows(array):
+    return array.shape[0] if len(array.shape) else None
+
+
 def no_rows(data, call):
     rule = "Data has at least one row."
     if is_arrays(data):
         for array in leaves_of(data):
-            if array.shape and array.shape[0] == 0:
+            if _rows(array) == 0:
                 works = f"numpy.zeros({(1, *array.shape[1:])}), ..."
                 return error(rule, f"x={shown(array)}", call.format(works))
     elif isinstance(data, keras.utils.PyDataset) and data.num_batches == 0:
@@ -185,7 +189,7 @@ def wrong_length(batch):
 def rows_differ(x, y, sample_weight, call):
     """For a batch whose arrays do not have the same number of rows."""
     rows = {
-        name: sorted({a.shape[0] for a in leaves_of(data) if a.shape})
+        name: sorted({_rows(a) for a in leaves_of(data)} - {None})
         for name, data in (
             ("x", x),
             ("y", y),
@@ -208,7 +212,7 @@ def rows_differ(x, y, sample_weight, call):
     return error(
         "The arrays of a batch have the same number of rows.",
         given,
-        call.format(f"{works}"),
+        call.format(works),
     )
 
 
@@ -291,7 +295,7 @@ def wrong_class_weight(y, class_weight, call):
     if class_weight is None:
         return None
     works = call.format("x, y, class_weight={0: 1.0, 1: 5.0}")
-    if not isinstance(class_weight, dict):
+    if not hasattr(class_weight, "get"):
         return error(
             "`class_weight` is a dict from the index of a class to its weight.",
             f"class_weight={shown(class_weight)}",
@@ -446,8 +450,11 @@ def wrong_callbacks(callbacks, call):
     elif not isinstance(callbacks, list | tuple):
         callbacks = [callbacks]
     for callback in callbacks:
-        if isinstance(callback, keras.callbacks.Callback):
-            continue
+        known = hasattr(callback, "set_model") and hasattr(
+            callback, "on_epoch_end"
+        )
+        if known and not isinstance(callback, type):
+            continue  # Keras takes all that behave like a callback.
         works = "keras.callbacks.TerminateOnNaN()"
         if isinstance(callback, type):
             works = f"{callback.__name__}(...)"
