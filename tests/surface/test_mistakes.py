@@ -274,9 +274,9 @@ compiling(
 )
 compiling(
     "a loss for no output of a Sequential",
-    ("['classes']", "'clases'"),
+    ("['classes']", "'clss'"),
     "sgd",
-    {"clases": "sparse_categorical_crossentropy"},
+    {"clss": "sparse_categorical_crossentropy"},
     make=sequential,
 )
 compiling(

@@ -152,7 +152,8 @@ def _is_step_of_keras(model, kind):
 
 
 def _looked_for(failure, call, batch):
-    yield _mistakes.unknown_argument(call.method, *call.unknown, call.text)
+    names, unknown = call.unknown
+    yield _mistakes.unknown_argument(call.method, names, unknown, call.text)
     yield _mistakes.wrong_callbacks(call.given.get("callbacks"), call.text)
     yield call.wrong_counts(
         "epochs", "initial_epoch", "steps_per_epoch", "steps"

@@ -13,17 +13,24 @@ import reprlib
 import types
 from collections.abc import Iterator
 from typing import Any
+from typing import TypeGuard
 
 import keras
 import numpy as np
 
 from keras_parallel._errors import InputError
+from keras_parallel._errors import KerasParallelError
 from keras_parallel._errors import OutputNameError
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _targets
 
 
-def error(rule, received, works, kind=InputError):
+def error(
+    rule: str,
+    received: str,
+    works: str,
+    kind: type[KerasParallelError] = InputError,
+) -> KerasParallelError:
     """An error that states the rule, what came, and a call that works."""
     return kind(f"{rule} Received: {received}. A call that works: `{works}`.")
 
@@ -53,6 +60,10 @@ def has_shape(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
+def _is_scalar(value: Any) -> bool:
+    return has_shape(value) and len(value.shape) == 0
+
+
 def leaves_of(data: Any) -> list:
     return [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
 
@@ -63,7 +74,7 @@ def is_arrays(data: Any) -> bool:
     return bool(leaves) and all(map(has_shape, leaves))
 
 
-def no_data(name, value, call):
+def no_data(name: str, value: Any, call: str):
     """For what is neither arrays nor, if it is `x`, a dataset."""
     before = {"x": "", "y": "x, ", "sample_weight": "x, y, sample_weight="}[
         name
@@ -82,7 +93,7 @@ def no_data(name, value, call):
             "outputs.",
             f"numpy.array({name})",
         )
-    if has_shape(value) and tuple(value.shape) == ():
+    if _is_scalar(value):
         return wrong("A scalar has no rows.", f"numpy.array([{name}])")
     known = [works for kind, works in _NO_DATA if isinstance(value, kind)]
     if not known or inspect.isgenerator(value):
@@ -111,7 +122,7 @@ _NO_DATA = (
 )
 
 
-def _rows(array):
+def _rows(array) -> Any:
     return array.shape[0] if len(array.shape) else None
 
 
@@ -189,7 +200,7 @@ def wrong_length(batch):
 def rows_differ(x, y, sample_weight, call):
     """For a batch whose arrays do not have the same number of rows."""
     rows = {
-        name: sorted({_rows(a) for a in leaves_of(data)} - {None})
+        name: sorted({_rows(a) for a in leaves_of(data) if len(a.shape)})
         for name, data in (
             ("x", x),
             ("y", y),
@@ -396,7 +407,7 @@ def optimizer_of_others(model):
     )
 
 
-def wrong_steps_per_execution(model):
+def wrong_steps_per_execution(model: Any):
     value = model.steps_per_execution
     if _is_count(value) and value >= 1:
         return None
@@ -410,7 +421,7 @@ def wrong_steps_per_execution(model):
 # Other arguments.
 
 
-def wrong_count(name, value, call):
+def wrong_count(name: str, value: Any, call: str):
     """For what is no number of epochs, steps or rows.
 
     Keras takes 0 as `None`, no epochs, and less than no validation.
@@ -434,7 +445,7 @@ def wrong_count(name, value, call):
     )
 
 
-def _is_count(value):
+def _is_count(value: Any) -> TypeGuard[int]:
     try:
         operator.index(value)
     except TypeError:

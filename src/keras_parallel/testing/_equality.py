@@ -195,7 +195,7 @@ def _first_batches(make_batches, steps):
     return list(itertools.islice(itertools.cycle(batches), steps))
 
 
-def _device_choices(devices):
+def _device_choices(devices: Any) -> list[Any]:
     several = isinstance(devices, Sequence) and not isinstance(devices, str)
     if several and all(isinstance(d, int) for d in devices):
         return list(devices)
