@@ -1177,8 +1177,9 @@ def test_what_one_device_takes_is_taken(name):
         if hasattr(result, "history"):
             result = list(result.history.items())
         numbers = [a for a in keras.tree.flatten(result) if a is not None]
-        results.append((numbers, warned, model.get_weights()))
+        results.append((numbers, warned, model.get_weights(), steps_of(model)))
     one, several = results
+    assert one[3] == several[3]
     assert one[1] == several[1]
     assert [type(a) for a in one[0]] == [type(a) for a in several[0]]
     for a, b in zip(one[0], several[0]):

@@ -131,6 +131,8 @@ def test_a_wrong_kind_of_devices(kind):
 
 MODELS = {
     "a class": (keras.Sequential, "Sequential(...)"),
+    "the class of arrays": (np.ndarray, "keras.Sequential"),
+    "an array": (X, "ndarray of shape (8, 6)"),
     "a layer": (layers.Dense(1), "keras.Sequential([Dense(...)])"),
     "the class of a layer": (layers.Dense, "keras.Sequential"),
     "layers": ([layers.Dense(1)], "keras.Sequential(layers)"),
@@ -213,6 +215,22 @@ def test_a_model_that_is_not_built_says_what_keras_says(call, tmp_path):
         model = make(keras.Sequential([layers.Dense(1)], name="m"))
         with pytest.raises((ValueError, AttributeError)) as caught:
             call(model, tmp_path)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_model_without_super_init_says_what_keras_says():
+    class Forgetful(keras.Model):
+        def __init__(self):
+            self.dense = layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+    messages = []
+    for make in (lambda m: m, lambda m: kp.data_parallel(m, 2)):
+        with pytest.raises((ValueError, AttributeError)) as caught:
+            make(Forgetful()).compile("sgd", "mse")
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
 

@@ -10,8 +10,10 @@ import inspect
 import keras
 
 from keras_parallel._errors import KerasParallelError
+from keras_parallel.strategies import _data_mistakes
 from keras_parallel.strategies import _mistakes
 from keras_parallel.strategies import _targets
+from keras_parallel.strategies._wording import error
 
 # In place of a batch where none came.
 NO_BATCH = object()
@@ -49,7 +51,7 @@ def explain(failure, model, method, args, kwargs, batch):
 
 def mistake_in_batch(failure, model, batch):
     """What was wrong with the batch that a model failed to train on."""
-    mistake = _mistakes.wrong_length(batch)
+    mistake = _data_mistakes.wrong_length(batch)
     if mistake is not None:
         return mistake
     arguments = keras.utils.unpack_x_y_sample_weight(batch)
@@ -164,11 +166,11 @@ def _looked_for(failure, call, batch):
         y, call.given.get("class_weight"), call.text
     )
     if _is_no_batch(failure, batch):
-        yield _mistakes.no_batch(x, call.text)
+        yield _data_mistakes.no_batch(x, call.text)
     text = call.text
     if call.method.endswith("on_batch"):
         batch = call.data
-    elif not _mistakes.is_arrays(x):
+    elif not _data_mistakes.is_arrays(x):
         text = f"model.{call.kind}_on_batch({{}})"
     if batch is not None and batch is not NO_BATCH:
         yield from _wrong_batch(failure, call, batch, text)
@@ -176,8 +178,8 @@ def _looked_for(failure, call, batch):
 
 
 def _wrong_rows(call):
-    yield _mistakes.no_rows(call.given["x"], call.text)
-    if _mistakes.is_arrays(call.given["x"]):
+    yield _data_mistakes.no_rows(call.given["x"], call.text)
+    if _data_mistakes.is_arrays(call.given["x"]):
         yield call.wrong_counts("batch_size")
 
 
@@ -190,23 +192,23 @@ def _wrong_data(call):
         if not on_batch or (
             name != "sample_weight" and call.is_step_of_keras()
         ):
-            yield _mistakes.no_data(name, data, call.text)
-        yield _mistakes.no_numbers(name, data, call.text)
+            yield _data_mistakes.no_data(name, data, call.text)
+        yield _data_mistakes.no_numbers(name, data, call.text)
         if on_batch:
-            yield _mistakes.foreign_arrays(name, data, call.text)
+            yield _data_mistakes.foreign_arrays(name, data, call.text)
 
 
 def _wrong_batch(failure, call, batch, text):
-    yield _mistakes.wrong_length(batch)
+    yield _data_mistakes.wrong_length(batch)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
     for name, data in (("x", x), ("y", y)):
-        yield _mistakes.no_numbers(name, data, text)
-    yield _mistakes.no_rows(x, text)
+        yield _data_mistakes.no_numbers(name, data, text)
+    yield _data_mistakes.no_rows(x, text)
     if call.kind != "predict" and call.is_step_of_keras():
         yield _mistakes.no_targets(call.model, y, text)
         yield _mistakes.wrong_targets(call.model, y, text)
     if _is_of_shapes(failure):
-        yield _mistakes.rows_differ(x, y, sample_weight, text)
+        yield _data_mistakes.rows_differ(x, y, sample_weight, text)
 
 
 def _wrong_compilation(call):
@@ -249,12 +251,12 @@ def _wrong_validation(model, call):
     yield call.wrong_counts("validation_steps")
     data = tuple(data) if isinstance(data, list) else data
     data = data if isinstance(data, tuple) else (data,)
-    yield _mistakes.wrong_length(data)
+    yield _data_mistakes.wrong_length(data)
     for found in _wrong_validation_data(model, *(*data, None, None)[:3]):
         yield found and type(found)(
             f"`validation_data` is data that `evaluate` takes. {found}"
         )
-    if _mistakes.is_arrays(data[0]):
+    if _data_mistakes.is_arrays(data[0]):
         yield call.wrong_counts("validation_batch_size")
 
 
@@ -262,20 +264,20 @@ def _wrong_validation_data(model, x, y, sample_weight):
     text = "model.fit(x, y, validation_data=({}))"
     for name, data in (("x", x), ("y", y)):
         if data is not None:
-            yield _mistakes.no_data(name, data, text)
-    if not _mistakes.is_arrays(x):
+            yield _data_mistakes.no_data(name, data, text)
+    if not _data_mistakes.is_arrays(x):
         return
     if _is_step_of_keras(model, "test"):
         yield _mistakes.no_targets(model, y, text)
         yield _mistakes.wrong_targets(model, y, text)
-    yield _mistakes.rows_differ(x, y, sample_weight, text)
+    yield _data_mistakes.rows_differ(x, y, sample_weight, text)
 
 
 def _wrong_frequency(call):
     frequency = call.given["validation_freq"]
     if isinstance(frequency, int | list) and frequency != 0:
         return None
-    return _mistakes.error(
+    return error(
         "`validation_freq` is a number of epochs, at least 1, or a list of "
         "epochs.",
         f"validation_freq={frequency!r}",

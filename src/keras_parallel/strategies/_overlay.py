@@ -16,7 +16,7 @@ import keras
 
 from keras_parallel._errors import RefusedModelError
 from keras_parallel.strategies import _keras
-from keras_parallel.strategies import _mistakes
+from keras_parallel.strategies._wording import shown
 
 if typing.TYPE_CHECKING:
     _Model = keras.Model
@@ -217,7 +217,7 @@ def check_template(model):
     if not isinstance(model, keras.Model):
         raise RefusedModelError(
             "A parallel model is made of a `keras.Model`. "
-            f"Received: model={_mistakes.shown(model)}. A call that works: "
+            f"Received: model={shown(model)}. A call that works: "
             f"`keras_parallel.data_parallel({_model_for(model)})`."
         )
     if issubclass(type(model), Overlay):
