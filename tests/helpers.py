@@ -1,5 +1,6 @@
 """What several test modules need."""
 
+import ast
 import contextlib
 import logging
 import re
@@ -78,3 +79,17 @@ def compilations():
         jax.config.update("jax_log_compiles", False)
         logger.removeHandler(handler)
         logger.propagate = propagate
+
+
+def assert_teaches(error):
+    """The rule, what was received, and something that works."""
+    rule, _, rest = str(error).partition("Received: ")
+    assert len(rule) > 20
+    received, *code = rest.split("`")
+    assert received.strip()
+    assert len(code) >= 2, rest
+    for snippet in code[::2]:
+        if not snippet.startswith("keras-parallel "):
+            ast.parse(snippet)
+    for private in ("_keras_parallel", "JaxTrainer", "Overlay", "NoneType"):
+        assert private not in str(error)

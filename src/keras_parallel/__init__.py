@@ -56,7 +56,21 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
+def _is_command():
+    """Whether this is imported to run the command `keras-parallel`."""
+    import os
+    import sys
+
+    command = (getattr(sys, "argv", None) or [""])[0]
+    if command == "-m":  # So it is while `python -m` looks for its module.
+        return "keras_parallel.cli" in sys.orig_argv
+    name = os.path.basename(command)
+    return name.removesuffix(".exe").removesuffix(".py") == "keras-parallel"
+
+
 def _prepare():
+    if _is_command():
+        return  # It does so when it has read its options.
     from keras_parallel import engines
 
     engines.choose_backend()

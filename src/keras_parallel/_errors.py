@@ -4,6 +4,7 @@
     ├── DeviceError            (also ValueError)      a device that is not there
     ├── RefusedModelError      (also ValueError)      a model no mode can run
     ├── OutputNameError        (also ValueError)      a loss for no output
+    ├── InputError             (also ValueError, TypeError)  no step takes it
     ├── DistributionSetError   (also RuntimeError)    keras.distribution is on
     ├── BackendError           (also RuntimeError)    no engine for the backend
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
@@ -29,6 +30,13 @@ class RefusedModelError(KerasParallelError, ValueError):
 
 class OutputNameError(KerasParallelError, ValueError):
     """A loss or metric is keyed by a name that is no output of the model."""
+
+
+class InputError(KerasParallelError, ValueError, TypeError):
+    """Data or an argument that no step can take.
+
+    Keras raises the one or the other, depending on the method.
+    """
 
 
 class DistributionSetError(KerasParallelError, RuntimeError):

@@ -12,6 +12,7 @@ import keras_parallel
 from keras_parallel._errors import KerasParallelError
 from keras_parallel.engines import active_engine
 from keras_parallel.engines import apply_environment
+from keras_parallel.engines import choose_backend
 from keras_parallel.engines import set_virtual_devices_from_outside
 
 
@@ -24,8 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is _run:
             # Where in the user's script it happened is what they need.
             raise
-        print(f"keras-parallel: {error}", file=sys.stderr)
-        return 2
+        return _fail(error)
+
+
+def _fail(message):
+    print(f"keras-parallel: {message}", file=sys.stderr)
+    return 2
 
 
 def _parser():
@@ -79,17 +84,19 @@ def _positive_int(text):
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(
-            f"the number of virtual devices is at least 1, not {text!r}"
+            "it is an integer of at least 1. Received: "
+            f"{text!r}. An option that works: `--virtual-devices 8`."
         )
     return number
 
 
 def _start(options):
+    choose_backend()
     if options.virtual_devices is not None:
         # Through the environment, so that processes of the script's own
         # have the same devices.
         set_virtual_devices_from_outside(options.virtual_devices)
-        apply_environment()
+    apply_environment()
 
 
 def _devices(options):
@@ -101,13 +108,17 @@ def _devices(options):
 
 def _run(options):
     if not os.path.isfile(options.script):
-        print(
-            "keras-parallel run: the script is a path to a Python file. "
-            f"Received: {options.script!r}, which is no file.",
-            file=sys.stderr,
+        folder = os.path.isdir(options.script)
+        works = os.path.join(options.script if folder else "", "train.py")
+        return _fail(
+            "`run` takes the path of a Python file. Received: "
+            f"{options.script!r}, a {'folder' if folder else 'path of no file'}"
+            f". A call that works: `keras-parallel run {works}`."
         )
-        return 2
-    _start(options)
+    try:
+        _start(options)
+    except KerasParallelError as error:
+        return _fail(error)
     sys.argv = [options.script, *options.args]
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
     runpy.run_path(options.script, run_name="__main__")

@@ -333,13 +333,13 @@ def test_a_layer_frozen_without_compiling_again_is_as_on_one_device():
         model.get_layer("d").trainable = False
         try:
             parallel.fit(X, Y, shuffle=False, verbose=0)
-        except ValueError as error:
-            return type(error), str(error)[:60]
+        except ValueError:
+            return "refused"  # What is said: tests/surface/test_mistakes.py.
         return helpers.state_of(parallel)
 
     expected = outcome(lambda m: m)
     actual = outcome(lambda m: kp.data_parallel(m, 2))
-    if isinstance(expected, tuple):
+    if expected == "refused":
         assert actual == expected
     else:
         helpers.assert_close(expected, actual)

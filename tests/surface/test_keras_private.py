@@ -104,6 +104,12 @@ def test_a_variable_holds_its_array_in_value():
     assert _keras.layout_of(variable) is None
 
 
+def test_an_optimizer_knows_what_it_trains():
+    model, _ = trained_model()
+    trained = _keras.trained_by(model.optimizer)
+    assert trained == model.trainable_variables != []
+
+
 def test_a_layer_tracks_through_its_tracker():
     layer = keras.layers.Dense(1)
     assert layer._tracker.track(3) == 3

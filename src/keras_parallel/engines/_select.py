@@ -13,7 +13,7 @@ from keras_parallel._errors import DeviceError
 from keras_parallel._logging import logger
 from keras_parallel.engines import _tensorflow
 from keras_parallel.engines.base import Engine
-from keras_parallel.planning import Device
+from keras_parallel.planning import KINDS
 
 # Backends with an engine, in the order in which one is picked when the user
 # chose none, with the module of the engine.
@@ -131,9 +131,10 @@ def active_engine() -> Engine:
         if error.name == "keras":
             raise
         raise BackendError(
-            f"Keras could not load its backend: {error}. Install one, for "
-            "example with `pip install jax`, or set "
-            f"`KERAS_BACKEND` to one that is installed."
+            "Keras runs on a backend that is installed. Received: "
+            f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND')!r}, and {error}. "
+            "Install it, or set one that is there, such as "
+            f"`KERAS_BACKEND={next(iter(_ENGINES))}`, before Keras is imported."
         ) from error
     return _engine_for(keras.config.backend())
 
@@ -155,7 +156,13 @@ def list_devices(device_type: str | None = None) -> list[str]:
     """
     devices = active_engine().list_devices()
     if device_type is not None:
-        kind = Device(str(device_type).lower(), 0).kind
+        kind = str(device_type).lower()
+        if kind not in KINDS:
+            raise DeviceError(
+                f"`device_type` is one of {list(KINDS)}. Received: "
+                f"device_type={device_type!r}. A call that works: "
+                f"`keras_parallel.list_devices('{KINDS[0]}')`."
+            )
         devices = tuple(d for d in devices if d.kind == kind)
     return [_VirtualName(d.name) if d.virtual else d.name for d in devices]
 
@@ -202,7 +209,8 @@ def apply_environment() -> None:
     if not text.isdecimal() or int(text) < 1:
         raise DeviceError(
             f"`{VIRTUAL_DEVICES_VARIABLE}` is the number of virtual devices, "
-            f"at least 1. Received: {text!r}. A value that works: 8."
+            f"at least 1. Received: {text!r}. A value that works: "
+            f"`{VIRTUAL_DEVICES_VARIABLE}=8`."
         )
     use_virtual_devices(int(text))
 

@@ -43,12 +43,12 @@ class Device:
         if self.kind not in KINDS:
             raise DeviceError(
                 f"The kind of a device is one of {list(KINDS)}. "
-                f"Received: {self.kind!r}. A call that works: "
-                "`keras_parallel.data_parallel(model, ['gpu:0', 'gpu:1'])`."
+                f"Received: {self.kind!r}. A name that works: `'gpu:0'`."
             )
         if self.index < 0:
             raise DeviceError(
-                f"The index of a device counts from 0. Received: {self.index}."
+                "The index of a device counts from 0. Received: "
+                f"{self.index}. A name that works: `'{self.kind}:0'`."
             )
 
     @property
@@ -60,8 +60,14 @@ class Device:
         return f"{self.name} (virtual)" if self.virtual else self.name
 
     @classmethod
-    def parse(cls, name: object) -> "Device":
+    def parse(
+        cls, name: object, works: str = "devices=['gpu:0', 'gpu:1']"
+    ) -> "Device":
         """Reads `"gpu:0"`, `"/gpu:0"`, `"GPU:0"` or `"/device:GPU:0"`.
+
+        Args:
+            name: What a user wrote for one device.
+            works: An argument that would work, for messages.
 
         Raises:
             DeviceError: if `name` is none of these.
@@ -70,8 +76,8 @@ class Device:
         if match is None:
             raise DeviceError(
                 "A device is named by its kind and its index, such as "
-                f"'gpu:0' or 'cpu:0'. Received: {name!r}. A call that works: "
-                "`keras_parallel.data_parallel(model, ['gpu:0', 'gpu:1'])`."
+                f"'gpu:0' or 'cpu:0'. Received: {name!r}. An argument "
+                f"that works: `{works}`."
             )
         return cls(match["kind"].lower(), int(match["index"]))
 
@@ -82,7 +88,11 @@ def best_kind(available: Sequence[Device]) -> tuple[Device, ...]:
         chosen = tuple(d for d in available if d.kind == kind)
         if chosen:
             return chosen
-    raise DeviceError("The backend reports no device at all.")
+    raise DeviceError(
+        "A model runs on a device of one of the kinds "
+        f"{list(KINDS)}. Received: a backend with the devices "
+        f"{_names(available)}. To see them: `keras-parallel devices`."
+    )
 
 
 def choose_devices(
@@ -110,7 +120,7 @@ def choose_devices(
         return best
     if isinstance(devices, bool):
         raise DeviceError(
-            f"`{argument}` is `None`, a number, or a list. "
+            f"`{argument}` is `None`, an integer, or a list. "
             f"Received: {argument}={devices}. A call that works: "
             f"`{argument}=2`."
         )
@@ -118,7 +128,7 @@ def choose_devices(
         return _first(int(devices), best, available, argument)
     if not isinstance(devices, Sequence) or isinstance(devices, str | bytes):
         raise DeviceError(
-            f"`{argument}` is `None`, a number, or a list. Received: "
+            f"`{argument}` is `None`, an integer, or a list. Received: "
             f"{argument}={devices!r} (of type {type(devices).__name__}). "
             f"A call that works: `{argument}={[best[0].name]}`."
         )
@@ -160,20 +170,22 @@ def _by_name(
             f"At least one device is needed. Received: {argument}=[]. A call "
             f"that works: `{argument}=None` takes all of the best kind."
         )
-    chosen = tuple(Device.parse(name) for name in names)
+    works = f"{argument}={_names(best_kind(available)[:2])}"
+    chosen = tuple(Device.parse(name, works) for name in names)
     duplicates = sorted({d.name for d in chosen if chosen.count(d) > 1})
     if duplicates:
         raise DeviceError(
             "Each device holds one replica, so a device is named once. "
-            f"Received: {list(names)}, with {duplicates} more than once. "
-            f"A call that works: `{argument}={_names(dict.fromkeys(chosen))}`."
+            f"Received: {argument}={list(names)}, with {duplicates} more than "
+            "once. A call that works: "
+            f"`{argument}={_names(dict.fromkeys(chosen))}`."
         )
     kinds = [kind for kind in KINDS if any(d.kind == kind for d in chosen)]
     if len(kinds) > 1:
         raise DeviceError(
             "Replicas compute the same thing at the same time, so their "
-            f"devices are of one kind. Received: {list(names)}, of kinds "
-            f"{kinds}. A call that works: "
+            f"devices are of one kind. Received: {argument}={list(names)}, of "
+            f"the kinds {kinds}. A call that works: "
             f"`{argument}={_names(d for d in chosen if d.kind == kinds[0])}`."
         )
     known = {d: d for d in available}
@@ -183,6 +195,7 @@ def _by_name(
             f"Expected the devices {_names(chosen)}, but {missing} "
             f"{'is' if len(missing) == 1 else 'are'} not on this host, which "
             f"offers {_names(available)}. Received: {argument}={list(names)}. "
+            f"A call that works: `{argument}={[available[0].name]}`. "
             + _try_virtual(chosen)
         )
     return tuple(known[d] for d in chosen)

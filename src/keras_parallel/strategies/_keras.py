@@ -46,3 +46,8 @@ COMPILED_FUNCTIONS = ("train_function", "test_function", "predict_function")
 def layout_of(variable: keras.Variable):
     """The layout that a `keras.distribution` gave to `variable`, if any."""
     return getattr(variable, "_layout", None)
+
+
+def trained_by(optimizer: keras.optimizers.Optimizer) -> list:
+    """The variables that a built optimizer has slots for."""
+    return getattr(optimizer, "_trainable_variables", [])

@@ -17,6 +17,7 @@ import keras
 from keras_parallel._errors import RefusedModelError
 from keras_parallel.strategies import _files
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies._wording import shown
 
 if typing.TYPE_CHECKING:
     _Model = keras.Model
@@ -205,7 +206,7 @@ def overlay(state: OverlayState):
             f"parallel model has a `{name}` of its own that would hide it. "
             f"Received: {template.name}.{name}={state.shared[name]!r}. "
             f"Override `{name}` in a subclass, or replace it on the parallel "
-            "model."
+            f"model: `parallel.{name} = {name}`."
         )
     cls = type(template)
     overlay_class = types.new_class(
@@ -237,9 +238,8 @@ def check_template(model):
     if not isinstance(model, keras.Model):
         raise RefusedModelError(
             "A parallel model is made of a `keras.Model`. "
-            f"Received: model={model!r} (of type {type(model).__name__}). "
-            "A call that works: "
-            "`keras_parallel.data_parallel(keras.Sequential([layer, ...]))`."
+            f"Received: model={shown(model)}. A call that works: "
+            f"`keras_parallel.data_parallel({_model_for(model)})`."
         )
     if issubclass(type(model), Overlay):
         raise RefusedModelError(
@@ -249,3 +249,14 @@ def check_template(model):
             "call that works: `data_parallel(model, devices)` on the model "
             "you built. Both then share its weights."
         )
+
+
+def _model_for(thing):
+    """What makes a model of something that is none, as code."""
+    if isinstance(thing, str):
+        return f"keras.saving.load_model({thing!r})"
+    if isinstance(thing, keras.Layer):
+        return f"keras.Sequential([{type(thing).__name__}(...)])"
+    if isinstance(thing, list | tuple):
+        return "keras.Sequential(layers)"
+    return "keras.Sequential([layer, ...])"

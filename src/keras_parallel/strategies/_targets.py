@@ -27,11 +27,7 @@ def output_order(model: keras.Model) -> list[str] | None:
         have names of their own (a dictionary), or where the model has a
         method of its own that sees the targets.
     """
-    if not all(
-        is_of_keras(getattr(model, name))
-        for name in _SEE_TARGETS
-        if hasattr(model, name)
-    ):
+    if not are_seen_by_keras_only(model):
         return None
     if isinstance(model, keras.Sequential):
         return [layer.name for layer in model.layers[-1:]] or None
@@ -44,6 +40,15 @@ def output_order(model: keras.Model) -> list[str] | None:
     ):
         return None
     return list(names)
+
+
+def are_seen_by_keras_only(model: keras.Model) -> bool:
+    """Whether no method of the user's own sees targets within a step."""
+    return all(
+        is_of_keras(getattr(model, name))
+        for name in _SEE_TARGETS
+        if hasattr(model, name)
+    )
 
 
 def is_of_keras(method) -> bool:

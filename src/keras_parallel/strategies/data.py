@@ -4,8 +4,10 @@ Synchronous and exact: the batch, its statistics, its loss and its metrics
 are those of the whole batch, as on one device.
 """
 
+import contextlib
 import functools
 import inspect
+import numbers
 from collections.abc import Sequence
 
 import keras
@@ -15,8 +17,10 @@ from keras_parallel._errors import RefusedModelError
 from keras_parallel._logging import logger
 from keras_parallel.engines import active_engine
 from keras_parallel.planning import choose_devices
+from keras_parallel.strategies import _checks
 from keras_parallel.strategies import _feeding
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies import _mistakes
 from keras_parallel.strategies import _targets
 from keras_parallel.strategies._names import check_old_output_names
 from keras_parallel.strategies._overlay import Overlay
@@ -106,7 +110,9 @@ def multi_gpu_model(
     del cpu_merge, cpu_relocation
     if isinstance(gpus, list | tuple | range):
         gpus = [
-            f"gpu:{g}" if isinstance(g, int) and not isinstance(g, bool) else g
+            g
+            if isinstance(g, bool) or not isinstance(g, numbers.Integral)
+            else f"gpu:{g}"
             for g in gpus
         ]
     return _make(model, gpus, "gpus")
@@ -125,6 +131,8 @@ class DataParallelState(OverlayState):
         )
         # Kind of step -> the engine's view of the variables it takes.
         self.states = {}
+        # The batch that a step failed with, until that is explained.
+        self.failed_batch = None
         self._reported = False
 
     def compile_arguments(self, model, args, kwargs):
@@ -132,13 +140,39 @@ class DataParallelState(OverlayState):
             check_old_output_names(model, kwargs)
             return args, kwargs
         signature = inspect.signature(keras.Model.compile)
-        kwargs = signature.bind(model, *args, **kwargs).arguments
+        try:
+            kwargs = signature.bind(model, *args, **kwargs).arguments
+        except TypeError:
+            return args, kwargs  # Keras says what it does not know.
         del kwargs["self"]
         check_old_output_names(model, kwargs)
         names = _targets.output_order(model)
         if names is not None:
+            wrong = _mistakes.wrong_loss_weights(names, kwargs)
+            if wrong is not None:
+                raise wrong
             kwargs = _targets.complete_losses(names, kwargs)
         return (), kwargs
+
+    def users(self, name, of_the_class):
+        step = super().users(name, of_the_class)
+
+        # Runs while a step is compiled only.
+        @functools.wraps(step)
+        def noting_what_fails(*args):
+            with self.noting(lambda: args[-1]):
+                return step(*args)
+
+        return noting_what_fails
+
+    @contextlib.contextmanager
+    def noting(self, batch):
+        """Keeps `batch()` if what runs inside fails."""
+        try:
+            yield
+        except Exception:
+            self.failed_batch = batch()
+            raise
 
     def batch_preparation(self, model, kind):
         """What is applied to each batch before a step of `kind` takes it."""
@@ -198,16 +232,28 @@ def _step_of(model, kind):
     return getattr(model._keras_parallel.template, f"{kind}_step")
 
 
+# Those that may train for long before they look at all arguments.
+_CHECKED_BEFORE = ("fit", "evaluate", "predict")
+
+
 def _runs_on_replicas(name):
     """Makes a method that runs Keras's on the replicas."""
     keras_method = getattr(keras.Model, name)
 
     @functools.wraps(keras_method)
     def method(self, *args, **kwargs):
-        with self._keras_parallel.running(self):
-            return getattr(super(DataParallelLayer, self), name)(
-                *args, **kwargs
-            )
+        parallel = self._keras_parallel
+        if name in _CHECKED_BEFORE:
+            _checks.check_before(self, name, args, kwargs)
+        try:
+            with parallel.running(self):
+                return getattr(super(DataParallelLayer, self), name)(
+                    *args, **kwargs
+                )
+        except Exception as failure:
+            batch, parallel.failed_batch = parallel.failed_batch, None
+            _checks.explain(failure, self, name, args, kwargs, batch)
+            raise
 
     return method
 
@@ -238,15 +284,23 @@ class DataParallelLayer(Overlay):
     def _symbolic_build(self, iterator=None, data_batch=None):
         # Keras builds losses and metrics from the first batch, before any
         # step has seen it.
-        order = self._keras_parallel.target_order(self, "train")
+        parallel = self._keras_parallel
+        order = parallel.target_order(self, "train")
+        seen = [data_batch if iterator is None else _checks.NO_BATCH]
+
+        def see(batch):
+            seen[0] = batch
+            return order(batch)
+
         if data_batch is not None:
             data_batch = order(data_batch)
         elif iterator is not None:
             iterator = (
-                (first, last, map(order, batches))
+                (first, last, map(see, batches))
                 for first, last, batches in iterator
             )
-        super()._symbolic_build(iterator, data_batch)
+        with parallel.noting(lambda: seen[0]):
+            super()._symbolic_build(iterator, data_batch)
 
 
 def _check_no_distribution():
@@ -267,8 +321,8 @@ def _check_variables(model):
             raise RefusedModelError(
                 "The weights of a data-parallel model are not laid out by a "
                 f"`keras.distribution`. Received: {variable.path!r} with the "
-                f"layout {layout}. Build the model without "
-                "`keras.distribution.set_distribution(...)`."
+                f"layout {layout}. A call that works, before the model is "
+                "built: `keras.distribution.set_distribution(None)`."
             )
 
 

@@ -11,9 +11,12 @@ from typing import Any
 import keras
 
 from keras_parallel._errors import NotEqualError
+from keras_parallel.engines import active_engine
+from keras_parallel.planning import choose_devices
 from keras_parallel.strategies.data import data_parallel
 from keras_parallel.testing import _state
 from keras_parallel.testing._run import Run
+from keras_parallel.testing._run import anew
 from keras_parallel.testing._yardstick import NOISE
 from keras_parallel.testing._yardstick import Yardstick
 
@@ -142,14 +145,20 @@ def assert_trains_like_one_device(
                 f"{name}={function!r}. A call that works: "
                 f"`{name}=lambda: ...`."
             )
-    batches = list(itertools.islice(_endless(make_batches), steps))
+    batches = _first_batches(make_batches, steps)
+    if parallelize is data_parallel:
+        # Before one device has trained.
+        for chosen in _device_choices(devices):
+            choose_devices(chosen, active_engine().list_devices())
+    make_model = anew(make_model)
     one = Run(make_model, batches, seed)
     one.train()
     if not one.is_finite():
         raise ValueError(
             "What is not finite cannot be compared. Received: a model whose "
             f"losses on one device are {[_values(logs) for logs in one.logs]}"
-            ". Choose a smaller learning rate, or other batches."
+            ". Other batches or a smaller learning rate may work: "
+            "`model.compile(keras.optimizers.SGD(1e-3), ...)`."
         )
     yardstick = Yardstick(one, make_model, seed)
     reports = []
@@ -168,17 +177,25 @@ def _values(logs):
     return {name: float(entry.value) for name, entry in logs.items()}
 
 
-def _endless(make_batches):
-    batches = list(make_batches())
+def _first_batches(make_batches, steps):
+    made = make_batches()
+    if not isinstance(made, Iterable):
+        raise ValueError(
+            "`make_batches` returns batches to go through. Received: "
+            f"make_batches() returned {made!r}. A call that works: "
+            "`make_batches=lambda: [(x, y)]`."
+        )
+    # No more than needed: a generator may have no end.
+    batches = list(itertools.islice(made, steps))
     if not batches:
         raise ValueError(
             "At least one batch is needed. Received: make_batches() returned "
-            "none. A function that works: `lambda: [(x, y)]`."
+            "none. A call that works: `make_batches=lambda: [(x, y)]`."
         )
-    return itertools.cycle(batches)
+    return list(itertools.islice(itertools.cycle(batches), steps))
 
 
-def _device_choices(devices):
+def _device_choices(devices: Any) -> list[Any]:
     several = isinstance(devices, Sequence) and not isinstance(devices, str)
     if several and all(isinstance(d, int) for d in devices):
         return list(devices)

@@ -3,7 +3,42 @@
 import keras
 import numpy as np
 
+from keras_parallel.strategies import _checks
 from keras_parallel.testing import _state
+
+
+def anew(make_model):
+    """`make_model`, with a check that its models share nothing trained."""
+    first = None
+
+    def make():
+        nonlocal first
+        model = make_model()
+        shared = first is not None and _shared(model, first)
+        if shared:
+            raise ValueError(
+                "`make_model` makes a new model at each call, with its own "
+                f"layers and optimizer. Received: one that shares {shared} "
+                "with an earlier one. A function that works: "
+                "`lambda: compiled(keras.Sequential([layer(), ...]))`."
+            )
+        first = first or model
+        return model
+
+    return make
+
+
+def _shared(model, earlier):
+    if model is earlier:
+        return "everything"
+    own = {id(v): v for v in earlier.trainable_variables}
+    for variable in getattr(model, "trainable_variables", ()):
+        if id(variable) in own:
+            return f"the variable {variable.path!r}"
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and optimizer is earlier.optimizer:
+        return "the optimizer"
+    return None
 
 
 class Run:
@@ -42,10 +77,19 @@ class Run:
             self.states.append(_state.snapshot(self.model))
 
     def step(self, batch):
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        logs = self.model.train_on_batch(
-            x, y, sample_weight=sample_weight, return_dict=True
-        )
+        try:
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+            logs = self.model.train_on_batch(
+                x, y, sample_weight=sample_weight, return_dict=True
+            )
+        except Exception as failure:
+            mistake = _checks.mistake_in_batch(failure, self.model, batch)
+            if mistake is None:
+                raise
+            raise type(mistake)(
+                "`make_batches` returns a list of batches, each as "
+                f"`train_on_batch` takes it: `[(x, y)]`. {mistake}"
+            ) from failure
         return _state.entries_of_logs(logs)
 
     def steps_from(self, state, batches):

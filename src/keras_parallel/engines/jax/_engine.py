@@ -10,6 +10,7 @@ import keras
 
 from keras_parallel._errors import AlreadyStartedError
 from keras_parallel._errors import BackendError
+from keras_parallel._errors import DeviceError
 from keras_parallel._logging import logger
 from keras_parallel.engines.base import Engine
 from keras_parallel.engines.jax._replicas import JaxReplicas
@@ -45,7 +46,7 @@ class JaxEngine(Engine):
         return self._known
 
     def _read_devices(self):
-        local = jax.local_devices()
+        local = _local_devices()
         count = self._num_virtual
         if count and local[0].platform == "cpu":
             known = {
@@ -97,6 +98,19 @@ class JaxEngine(Engine):
         return {
             name: importlib.metadata.version(name) for name in ("jax", "jaxlib")
         }
+
+
+def _local_devices():
+    try:
+        return jax.local_devices()
+    except (RuntimeError, AssertionError) as error:
+        # JAX 0.10.2 asserts that there is a device.
+        raise DeviceError(
+            "JAX runs on a device of this host. Received: JAX_PLATFORMS="
+            f"{os.environ.get('JAX_PLATFORMS')!r}, and JAX finds no device: "
+            f"{str(error) or 'none of that platform'}. A setting that works: "
+            "`JAX_PLATFORMS=cpu`."
+        ) from error
 
 
 def _cpu_devices():
