@@ -7,6 +7,7 @@
     ├── DistributionSetError   (also RuntimeError)    keras.distribution is on
     ├── BackendError           (also RuntimeError)    no engine for the backend
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
+    ├── MigrationError         (also ValueError)      no script to migrate
     └── NotEqualError          (also AssertionError)  not what one device gives
 
 Each is also the built-in exception that Keras would raise, so code that
@@ -40,6 +41,10 @@ class BackendError(KerasParallelError, RuntimeError):
 
 class AlreadyStartedError(KerasParallelError, RuntimeError):
     """The backend runs already, so its devices cannot be changed."""
+
+
+class MigrationError(KerasParallelError, ValueError):
+    """`keras-parallel migrate` cannot read a script."""
 
 
 class NotEqualError(KerasParallelError, AssertionError):
