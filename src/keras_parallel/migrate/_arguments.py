@@ -60,13 +60,22 @@ def name_positional(call: cst.Call, position: int, keyword: str) -> cst.Call:
 
 def drop(call: cst.Call, old: cst.Arg) -> cst.Call:
     """The call without an argument."""
-    kept = [argument for argument in call.args if argument is not old]
-    if kept and old is call.args[-1]:
+    place = list(call.args).index(old)
+    kept = [*call.args[:place], *call.args[place + 1 :]]
+    if place and _breaks_line(old) and not _breaks_line(kept[place - 1]):
+        kept[place - 1] = kept[place - 1].with_changes(comma=old.comma)
+    elif kept and old is call.args[-1]:
         # What stood before the closing parenthesis stands there again.
         kept[-1] = kept[-1].with_changes(
             comma=old.comma, whitespace_after_arg=old.whitespace_after_arg
         )
     return call.with_changes(args=kept)
+
+
+def _breaks_line(argument):
+    return isinstance(argument.comma, cst.Comma) and isinstance(
+        argument.comma.whitespace_after, cst.ParenthesizedWhitespace
+    )
 
 
 def append(call: cst.Call, keyword: str, code: str) -> cst.Call:

@@ -67,8 +67,11 @@ class Names:
         name = self.imported(node)
         return None if name is None else _names.old_name(name)
 
+    def start(self, node: cst.CSTNode) -> metadata.CodePosition:
+        return self._positions[node].start
+
     def line(self, node: cst.CSTNode) -> int:
-        return self._positions[node].start.line
+        return self.start(node).line
 
 
 class Facts(cst.CSTVisitor):
@@ -88,6 +91,10 @@ class Facts(cst.CSTVisitor):
         self.models: set[str] = set()
         self.optimizers: set[str] = set()
         self.parallel: Counter[str] = Counter()
+        # `model` -> the lines that compile it.
+        self._compiled: dict[str, list[int]] = {}
+        self._trained: set[str] = set()
+        self._wrappers: dict[str, set[str]] = {}
         self.scopes_on_gpus = False
         self.rate_setter: str | None = None
         self.metrics: set[str] = set()
@@ -114,11 +121,17 @@ class Facts(cst.CSTVisitor):
         values = self._values.get(node.value, [])
         return values[0] if len(values) == 1 else None
 
+    def is_trained_as_compiled_before(self, name: str, line: int) -> bool:
+        """Whether a model is trained, and compiled before `line` only."""
+        names = {name, *self._wrappers.get(name, ())}
+        lines = [at for n in names for at in self._compiled.get(n, [])]
+        return bool(names & self._trained and lines) and max(lines) < line
+
     def is_learning_rate(self, node: cst.Attribute) -> bool:
         """Whether `node` is the `lr` of an optimizer."""
-        owner = self.code(node.value)
+        owner = self.key(node.value)
         return node.attr.value == "lr" and (
-            owner.endswith("optimizer") or owner in self.optimizers
+            owner in ("optimizer", ".optimizer") or owner in self.optimizers
         )
 
     def has_layer(self, name: str) -> bool:
@@ -179,6 +192,15 @@ class Facts(cst.CSTVisitor):
 
     # ---- assignments
 
+    def key(self, node: cst.CSTNode) -> str:
+        """One text for a model, however it is reached.
+
+        `self.model` in a class and `trainer.model` outside are the same.
+        """
+        code = self.code(node)
+        before, dot, last = code.rpartition(".")
+        return dot + last if before else code
+
     def visit_Assign(self, node):
         for target in node.targets:
             self._note_assignment(target.target, node.value)
@@ -192,12 +214,12 @@ class Facts(cst.CSTVisitor):
             for element in target.elements:
                 self._note_assignment(element.value, cst.Name("_"))
             return
-        name = self.code(target)
+        name = self.key(target)
         self.assigned[name] += 1
         if isinstance(target, cst.Name):
             self.bound.add(name)
-        if name.endswith((".lr", ".learning_rate")):
-            self.rate_setter = f"`{name} = ...`"
+        if name in (".lr", ".learning_rate"):
+            self.rate_setter = f"`{self.code(target)} = ...`"
         self._values.setdefault(name, []).append(value)
         called = called_name(value, self.names)
         if called in MODELS or (called or "").startswith("keras.applications."):
@@ -209,6 +231,10 @@ class Facts(cst.CSTVisitor):
             "keras_parallel.multi_gpu_model",
         ):
             self.parallel[name] += 1
+            template = argument_of(value, 0, "model")
+            if template is not None:
+                made = self._wrappers.setdefault(self.key(template), set())
+                made.add(name)
             self.models.add(name)
 
     # ---- calls
@@ -226,6 +252,17 @@ class Facts(cst.CSTVisitor):
             and self.code(changed).endswith((".lr", ".learning_rate"))
         ):
             self.rate_setter = "`K.set_value(...)`"
+        if isinstance(node.func, cst.Attribute):
+            owner = self.key(node.func.value)
+            verb = node.func.attr.value
+            if verb == "assign" and owner == ".learning_rate":
+                self.rate_setter = "`learning_rate.assign(...)`"
+            if verb == "compile":
+                self._compiled.setdefault(owner, []).append(
+                    self.names.line(node)
+                )
+            if verb in ("fit", "fit_generator", "train_on_batch"):
+                self._trained.add(owner)
         if name == "tensorflow.device" and node.args:
             device = literal(node.args[0].value)
             if not is_cpu(device):

@@ -247,7 +247,28 @@ class _Rewriter(cst.CSTTransformer):
             updated_node = rule(updated_node, called, self.context)
         if name in ("keras.Sequential", "keras.models.Sequential"):
             updated_node = self._sequential(original_node, updated_node)
-        return updated_node
+        return self._aligned(original_node, updated_node)
+
+    def _aligned(self, original, updated):
+        """Arguments below the first one stay below it."""
+        if not isinstance(updated, cst.Call) or len(original.args) < 2:
+            return updated
+        columns = len(self.facts.code(updated.func)) - len(
+            self.facts.code(original.func)
+        )
+        starts = [self.names.start(a) for a in original.args]
+        first = starts[0]
+        below = [s for s in starts if s.line != first.line]
+        if (
+            not columns
+            or not below
+            or first.line != self.names.start(original).line
+            or any(s.column != first.column for s in below)
+        ):
+            return updated
+        return updated.with_changes(
+            args=[_shifted(argument, columns) for argument in updated.args]
+        )
 
     def leave_Subscript(self, original_node, updated_node):
         """`parallel.layers[-2]` was the model inside the wrapper."""
@@ -278,8 +299,9 @@ class _Rewriter(cst.CSTTransformer):
 
     def _is_parallel(self, node, whole):
         name = self.facts.code(node)
-        wrapped = self.facts.parallel[name]
-        if wrapped and wrapped < self.facts.assigned[name]:
+        key = self.facts.key(node)
+        wrapped = self.facts.parallel[key]
+        if wrapped and wrapped < self.facts.assigned[key]:
             self.context.note(
                 whole,
                 f"`{self.facts.code(whole)}`: {name!r} is assigned a parallel "
@@ -333,6 +355,44 @@ class _Rewriter(cst.CSTTransformer):
         )
 
     # ---- statements
+
+    def leave_Assign(self, original_node, updated_node):
+        """`model.trainable = False` between compiling and training."""
+        target = original_node.targets[0].target
+        if not (
+            isinstance(target, cst.Attribute)
+            and target.attr.value == "trainable"
+        ):
+            return updated_node
+        owner = self.facts.code(target.value)
+        line = self.names.line(original_node)
+        key = self.facts.key(target.value)
+        if self.facts.is_trained_as_compiled_before(key, line):
+            self.context.note(
+                original_node,
+                f"`{self.facts.code(original_node)}` after it was compiled: "
+                "Keras 2 read `trainable` when it compiled, Keras 3 reads it "
+                f"when it trains, and would not train {owner!r} any more. "
+                f"Write `{owner}.trainable = True` before each of its own "
+                "steps and `False` after.",
+            )
+        return updated_node
+
+    def leave_ClassDef(self, original_node, updated_node):
+        """`PyDataset` wants its constructor called."""
+        bases = [self.names.old(b.value) for b in original_node.bases]
+        if "keras.utils.Sequence" not in bases:
+            return updated_node
+        for method in updated_node.body.body:
+            if (
+                isinstance(method, cst.FunctionDef)
+                and method.name.value == "__init__"
+                and "__init__(" not in self.facts.code(method.body)
+            ):
+                return updated_node.with_deep_changes(
+                    method, body=_with_super_first(method.body)
+                )
+        return updated_node
 
     def leave_SimpleStatementLine(self, original_node, updated_node):
         if original_node in self.facts.session_lines:
@@ -564,10 +624,11 @@ class _Rewriter(cst.CSTTransformer):
             return node.with_changes(
                 module=module, names=_commas(aliases), lpar=None, rpar=None
             )
-        shift = len(home) - len(dotted(node.module))
-        return node.with_changes(
-            module=module, names=[_shifted(alias, shift) for alias in aliases]
-        )
+        starts = [self.names.start(alias) for alias in node.names]
+        if starts[0].line == self.names.start(node).line:
+            columns = len(home) - len(dotted(node.module))
+            aliases = [_shifted(alias, columns) for alias in aliases]
+        return node.with_changes(module=module, names=aliases)
 
     def _import_star(self, node, module, line):
         old = _names.old_name(module)
@@ -597,6 +658,22 @@ class _Rewriter(cst.CSTTransformer):
         return True
 
 
+def _with_super_first(block):
+    body = list(block.body)
+    place = 0
+    if isinstance(body[0], cst.SimpleStatementLine):
+        small = body[0].body[0]
+        if isinstance(small, cst.Expr) and isinstance(
+            small.value, cst.SimpleString | cst.ConcatenatedString
+        ):
+            place = 1
+    call = cst.parse_statement("super().__init__()")
+    if isinstance(block, cst.SimpleStatementSuite):
+        block = cst.IndentedBlock([cst.SimpleStatementLine(body)])
+        body, place = list(block.body), 0
+    return block.with_changes(body=[*body[:place], call, *body[place:]])
+
+
 def _learning_rate(node):
     return node.with_changes(
         attr=node.attr.with_changes(value="learning_rate")
@@ -623,19 +700,17 @@ def _unique(aliases):
     return kept
 
 
-def _shifted(alias, columns):
-    """The alias with the next line still below the first name."""
-    comma = alias.comma
+def _shifted(item, columns):
+    """An argument or a name of an import with the next line moved."""
+    comma = item.comma
     if not isinstance(comma, cst.Comma):
-        return alias
+        return item
     after = comma.whitespace_after
     if not isinstance(after, cst.ParenthesizedWhitespace):
-        return alias
-    width = len(after.last_line.value) + columns
-    if width < 8:
-        return alias  # Indented, not aligned.
+        return item
+    width = max(len(after.last_line.value) + columns, 0)
     last_line = after.last_line.with_changes(value=" " * width)
-    return alias.with_changes(
+    return item.with_changes(
         comma=comma.with_changes(
             whitespace_after=after.with_changes(last_line=last_line)
         )

@@ -51,7 +51,7 @@ class Context:
         return (self.names.imported(node) or "").startswith("tensorflow.")
 
     def is_model(self, node: cst.CSTNode) -> bool:
-        return self.facts.code(node) in self.facts.models
+        return self.facts.key(node) in self.facts.models
 
 
 @dataclasses.dataclass(frozen=True)
