@@ -1,5 +1,7 @@
 """Changes to the arguments of a call that keep its formatting."""
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 
@@ -48,14 +50,22 @@ def rename(call: cst.Call, keyword: str, new: str) -> cst.Call:
     )
 
 
-def name_positional(call: cst.Call, position: int, keyword: str) -> cst.Call:
-    """The call with a positional argument passed by keyword."""
-    old = call.args[position]
-    return replace(
-        call,
-        old,
-        old.with_changes(keyword=cst.Name(keyword), equal=_EQUAL),
-    )
+def name_positional(
+    call: cst.Call, first: int, keywords: Sequence[str]
+) -> cst.Call:
+    """The call with its positional arguments from `first` on by keyword.
+
+    With more of them than keywords it stays as it is.
+    """
+    args = list(call.args)
+    end = len(positional(call))
+    if end > first + len(keywords):
+        return call
+    for place, keyword in zip(range(first, end), keywords):
+        args[place] = args[place].with_changes(
+            keyword=cst.Name(keyword), equal=_EQUAL
+        )
+    return call.with_changes(args=args)
 
 
 def drop(call: cst.Call, old: cst.Arg) -> cst.Call:

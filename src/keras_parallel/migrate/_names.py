@@ -55,6 +55,13 @@ NAMES = {
     "keras.layers.Deconvolution2D": "keras.layers.Conv2DTranspose",
     "keras.losses.cosine_proximity": "keras.losses.cosine_similarity",
     "keras.losses.logcosh": "keras.losses.log_cosh",
+    "keras.optimizers.adadelta": "keras.optimizers.Adadelta",
+    "keras.optimizers.adagrad": "keras.optimizers.Adagrad",
+    "keras.optimizers.adam": "keras.optimizers.Adam",
+    "keras.optimizers.adamax": "keras.optimizers.Adamax",
+    "keras.optimizers.nadam": "keras.optimizers.Nadam",
+    "keras.optimizers.rmsprop": "keras.optimizers.RMSprop",
+    "keras.optimizers.sgd": "keras.optimizers.SGD",
     "keras.utils.Sequence": "keras.utils.PyDataset",
 }
 

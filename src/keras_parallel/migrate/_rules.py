@@ -6,6 +6,7 @@ note. `docs/from_keras_2.md` has a row for each; a test runs the rows.
 """
 
 import dataclasses
+import os
 from collections.abc import Callable
 
 import libcst as cst
@@ -132,45 +133,45 @@ _TENSORFLOW_RATES = {**dict.fromkeys(_RATES, "0.001"), "SGD": "0.01"}
 _CHANGED_RATES = frozenset({"Adadelta", "Adagrad", "Adamax", "Nadam"})
 
 
-@function(*(f"keras.optimizers.{name}" for name in _OPTIMIZERS))
+# Keras 2 had `rmsprop` beside `RMSprop`.
+_BY_LOWER = {name.lower(): name for name in _OPTIMIZERS}
+
+
+@function(
+    *(f"keras.optimizers.{name}" for name in (*_OPTIMIZERS, *_BY_LOWER))
+)
 def optimizer(call, called, context):
     """`lr` is `learning_rate`; `decay` is a schedule; defaults changed."""
+    name = _BY_LOWER[called.last.lower()]
     tensorflow = context.is_tensorflow(called.original.func)
     if not _arguments.is_open(call):
-        call = _name_arguments(call, called, tensorflow)
+        call = _name_arguments(call, name, tensorflow)
     call = _arguments.rename(call, "lr", "learning_rate")
     epsilon = _arguments.find(call, "epsilon")
     if epsilon and context.facts.code(epsilon.value) == "None":
         call = _arguments.drop(call, epsilon)
     call = _nesterov_decay(call, called, context)
-    rates = _TENSORFLOW_RATES if tensorflow else _RATES
-    call = _decay(call, called, context, rates[called.last])
+    rate = (_TENSORFLOW_RATES if tensorflow else _RATES)[name]
+    call = _decay(call, called, context, rate)
     if (
-        called.last in _CHANGED_RATES
+        name in _CHANGED_RATES
         and not _rate(call)
         and not _arguments.is_open(call)
     ):
-        call = _arguments.append(call, "learning_rate", rates[called.last])
+        call = _arguments.append(call, "learning_rate", rate)
     return call
 
 
-def _name_arguments(call, called, tensorflow):
-    keras_2 = _OPTIMIZERS[called.last]
-    other = _TENSORFLOW_OPTIMIZERS[called.last]
-    order = other if tensorflow else keras_2
-    for position in range(len(_arguments.positional(call))):
-        if position >= len(order):
-            break
-        if (*keras_2, None)[position] != (*other, None)[
-            min(position, len(other))
-        ]:
-            for later in range(position, len(_arguments.positional(call))):
-                if later < len(order):
-                    call = _arguments.name_positional(
-                        call, later, order[later]
-                    )
-            break
-    return call
+def _name_arguments(call, name, tensorflow):
+    """Passes by keyword what does not stand where Keras 3 has it.
+
+    What is spelled with TensorFlow stands there, and loses that spelling:
+    from where the two orders part, it is named as well.
+    """
+    keras_2, keras_3 = _OPTIMIZERS[name], _TENSORFLOW_OPTIMIZERS[name]
+    order = keras_3 if tensorflow else keras_2
+    same = len(os.path.commonprefix([keras_2, keras_3]))
+    return _arguments.name_positional(call, same, order[same:])
 
 
 def _rate(call):
@@ -258,19 +259,20 @@ def generators(call, called, context):
     order = _GENERATORS[called.name]
     keras_1 = any(_arguments.find(call, name) for name in _OF_KERAS_1)
     given = _arguments.positional(call)
-    if len(given) > len(order):
+    if len(given) > len(order) or any(a.star == "*" for a in call.args):
         context.note(
             called.original,
-            f"`{called.name}(...)` with {len(given)} positional arguments: "
-            "their order differs between versions of Keras 2. Pass those "
-            f"after {order[-1]!r} by keyword and migrate again.",
+            f"`{called.name}(...)` with so many positional arguments: their "
+            "order differs between versions of Keras 2. Pass those after "
+            f"{order[-1]!r} by keyword and migrate again.",
         )
         return call
-    for position in range(1, len(given)):
-        keyword = order[position]
-        if keras_1 and keyword == "steps_per_epoch":
-            keyword = "samples_per_epoch"
-        call = _arguments.name_positional(call, position, keyword)
+    if keras_1:
+        order = [
+            "samples_per_epoch" if name == "steps_per_epoch" else name
+            for name in order
+        ]
+    call = _arguments.name_positional(call, 1, order[1:])
     call = _arguments.rename(call, "generator", "x")
     func = cst.ensure_type(call.func, cst.Attribute)
     name = called.name.removesuffix("_generator")
@@ -544,11 +546,9 @@ def _kernel(call, called, context):
     if not all(isinstance(literal(a.value), int) for a in (first, second)):
         return call
     if context.is_tensorflow(called.original.func):
-        for position in range(2, min(len(given), 4)):
-            call = _arguments.name_positional(
-                call, position, ("strides", "padding")[position - 2]
-            )
-        return call
+        return _arguments.name_positional(
+            call, 2, ("strides", "padding", "data_format", "dilation_rate")
+        )
     rows, columns = (context.facts.code(a.value) for a in (first, second))
     call = _arguments.value(call, second, f"({rows}, {columns})")
     return _arguments.drop(call, call.args[1])
