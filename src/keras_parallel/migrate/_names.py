@@ -37,7 +37,7 @@ MODULES = {
     "keras.utils.vis_utils": "keras.utils",
 }
 
-# A name that is gone -> the same thing under its name in Keras 3.
+# A name of Keras 2 -> the same thing under its name in Keras 3.
 NAMES = {
     "keras.constraints.maxnorm": "keras.constraints.max_norm",
     "keras.constraints.nonneg": "keras.constraints.non_neg",
@@ -62,6 +62,7 @@ NAMES = {
     "keras.optimizers.nadam": "keras.optimizers.Nadam",
     "keras.optimizers.rmsprop": "keras.optimizers.RMSprop",
     "keras.optimizers.sgd": "keras.optimizers.SGD",
+    # It can still be had under the old name too.
     "keras.utils.Sequence": "keras.utils.PyDataset",
 }
 

@@ -477,7 +477,12 @@ _KEYWORDS = {
     },
     **{
         f"keras.layers.{name}": _RECURRENT
-        for name in ("GRU", "LSTM", "SimpleRNN", "CuDNNGRU", "CuDNNLSTM")
+        for name in ("GRU", "LSTM", "CuDNNGRU", "CuDNNLSTM")
+    },
+    "keras.layers.SimpleRNN": {
+        old: new
+        for old, new in _RECURRENT.items()
+        if old != "inner_activation"
     },
     "keras.layers.Dropout": {"p": "rate"},
     "keras.layers.GaussianNoise": {"sigma": "stddev"},
