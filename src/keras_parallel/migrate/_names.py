@@ -213,6 +213,11 @@ TENSORFLOW_BESIDE = (
 )
 
 
+def is_keras(name: str) -> bool:
+    """Whether a dotted name is one of Keras."""
+    return name.partition(".")[0] == "keras"
+
+
 def old_name(qualified: str) -> str:
     """The name under `keras`, in the module that still exists."""
     for root in TENSORFLOW_ROOTS:

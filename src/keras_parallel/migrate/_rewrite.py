@@ -127,7 +127,7 @@ class _Rewriter(cst.CSTTransformer):
         called = self._is_called(node)
         if old == _names.MULTI_GPU_MODEL:
             return self._multi_gpu_model(node)
-        if not old.startswith("keras"):
+        if not _names.is_keras(old):
             self._tensorflow(node, full)
             return None
         if called and old in _rules.FUNCTIONS and _names.gone(full) is not None:
@@ -160,7 +160,7 @@ class _Rewriter(cst.CSTTransformer):
             if last == node.value or not imported_as or last in self.facts.bound:
                 return None
             return cst.Name(last, lpar=node.lpar, rpar=node.rpar)
-        survives = kept.split(".")[0] == "keras" and kept not in _names.MODULES
+        survives = _names.is_keras(kept) and kept not in _names.MODULES
         if survives and new.startswith(kept + "."):
             code = self.facts.code(root) + new.removeprefix(kept)
         else:
@@ -568,7 +568,7 @@ class _Rewriter(cst.CSTTransformer):
         for alias in node.names:
             full = f"{module}.{dotted(alias.name)}"
             old = _names.old_name(full)
-            if not old.startswith("keras"):
+            if not _names.is_keras(old):
                 groups.setdefault(module, []).append(alias)
                 continue
             if old == _names.MULTI_GPU_MODEL:
@@ -632,7 +632,7 @@ class _Rewriter(cst.CSTTransformer):
 
     def _import_star(self, node, module, line):
         old = _names.old_name(module)
-        if not old.startswith("keras"):
+        if not _names.is_keras(old):
             return [node]
         self.context.note(
             line,
