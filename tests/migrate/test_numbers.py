@@ -84,9 +84,7 @@ CALLS = {
     "argmax(A)": A.argmax(-1),
     "argmin(A)": A.argmin(-1),
     "batch_flatten(CUBE)": CUBE.reshape(2, 12),
-    "binary_crossentropy(A, B)": -(
-        A * np.log(B) + (1 - A) * np.log(1 - B)
-    ),
+    "binary_crossentropy(A, B)": -(A * np.log(B) + (1 - A) * np.log(1 - B)),
     "cast(A, 'int32')": A.astype("int32"),
     "categorical_crossentropy(A, B)": -(
         A * np.log(B / B.sum(-1, keepdims=True))

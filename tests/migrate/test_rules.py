@@ -368,7 +368,10 @@ def test_options_in_stars_are_not_guessed():
             "keras.optimizers.Adadelta(learning_rate=0.001)",
         ),
         ("Adam(lr=0.1)", "keras.optimizers.Adam(learning_rate=0.1)"),
-        ("SGD(0.1, 0.9, True)", "keras.optimizers.SGD(0.1, 0.9, nesterov=True)"),
+        (
+            "SGD(0.1, 0.9, True)",
+            "keras.optimizers.SGD(0.1, 0.9, nesterov=True)",
+        ),
         (
             "RMSprop(decay=0.1)",
             "keras.optimizers.RMSprop(learning_rate="

@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise MigrationError(
         "Scripts are rewritten with LibCST, which is an extra. Received: "
-        f"{error}. From a clone: `pip install -e \".[migrate]\"`, or "
+        f'{error}. From a clone: `pip install -e ".[migrate]"`, or '
         "`pip install libcst`."
     ) from error
 

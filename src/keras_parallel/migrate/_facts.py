@@ -142,15 +142,13 @@ class Facts(cst.CSTVisitor):
 
     def visit_Import(self, node):
         for alias in node.names:
-            self._note_import(dotted(alias.name))
-            if alias.asname is None and dotted(alias.name) == "keras":
-                self._note_root(node, "keras")
-            elif alias.asname is not None:
-                bound = self.code(alias.asname.name)
-                if _names.old_name(dotted(alias.name)) == "keras":
-                    self._note_root(node, bound)
-            elif dotted(alias.name).startswith("keras."):
-                self._note_root(node, "keras")
+            full = dotted(alias.name) or ""
+            self._note_import(full)
+            if alias.asname is None:
+                if _names.is_keras(full):
+                    self._note_root(node, "keras")
+            elif _names.old_name(full) == "keras":
+                self._note_root(node, self.code(alias.asname.name))
         return False
 
     def visit_ImportFrom(self, node):
@@ -313,11 +311,13 @@ class Facts(cst.CSTVisitor):
         }
         for line in self._set_session:
             call = cst.ensure_type(line.body[0], cst.Expr).value
-            (argument,) = cst.ensure_type(call, cst.Call).args[:1] or (None,)
-            made = argument and called_name(argument.value, self.names)
-            if (made in SESSIONS and is_local(argument.value)) or (
-                argument and self.code(argument.value) in self._session_names
-            ):
+            given = argument_of(call, 0, "session")
+            if given is None:
+                continue
+            made = called_name(given, self.names)
+            if (made in SESSIONS and is_local(given)) or self.code(
+                given
+            ) in self._session_names:
                 lines.add(line)
         if not any(line in lines for line in self._set_session):
             lines = set()
@@ -360,23 +360,22 @@ class Facts(cst.CSTVisitor):
         if outputs is not None and len(outputs) == len(old):
             self.output_names = dict(zip(old, outputs))
 
-    def _outputs(self, call):
+    def _outputs(self, call) -> list[str] | None:
         given = argument_of(call, 1, "outputs", "output")
         if given is None or not isinstance(given, cst.List | cst.Tuple):
             return None
         names = [self._layer_name(e.value) for e in given.elements]
-        return None if None in names else names
+        found = [name for name in names if name is not None]
+        return found if len(found) == len(names) else None
 
-    def _layer_name(self, node):
+    def _layer_name(self, node) -> str | None:
         """The name of the layer whose call `node` is, where it is written."""
         if isinstance(node, cst.Name):
             node = self.value_of(node)
-        if not (
-            isinstance(node, cst.Call) and isinstance(node.func, cst.Call)
-        ):
+        if not (isinstance(node, cst.Call) and isinstance(node.func, cst.Call)):
             return None
-        given = argument_of(node.func, None, "name")
-        return None if given is None else literal(given)
+        name = literal(argument_of(node.func, None, "name"))
+        return name if isinstance(name, str) else None
 
 
 def dotted(node: cst.CSTNode | None) -> str | None:
@@ -420,8 +419,12 @@ def called_name(node: cst.CSTNode, names: Names) -> str | None:
     return names.old(node.func) if isinstance(node, cst.Call) else None
 
 
-def argument_of(call, position, *keywords) -> cst.BaseExpression | None:
+def argument_of(
+    call: cst.BaseExpression, position: int | None, *keywords: str
+) -> cst.BaseExpression | None:
     """The value given for a parameter by position or by keyword."""
+    if not isinstance(call, cst.Call):
+        return None
     for argument in call.args:
         if argument.keyword and argument.keyword.value in keywords:
             return argument.value

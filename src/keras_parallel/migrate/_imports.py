@@ -1,7 +1,6 @@
 """Imports that a rewritten script needs, and those it no longer does."""
 
 import libcst as cst
-from libcst import metadata
 
 from keras_parallel.migrate._facts import dotted
 from keras_parallel.migrate._statements import clear_marked

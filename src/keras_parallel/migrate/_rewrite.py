@@ -157,7 +157,11 @@ class _Rewriter(cst.CSTTransformer):
         if isinstance(node, cst.Name):
             last = new.rpartition(".")[2]
             imported_as = full.rpartition(".")[2] == node.value
-            if last == node.value or not imported_as or last in self.facts.bound:
+            if (
+                last == node.value
+                or not imported_as
+                or last in self.facts.bound
+            ):
                 return None
             return cst.Name(last, lpar=node.lpar, rpar=node.rpar)
         survives = _names.is_keras(kept) and kept not in _names.MODULES
@@ -172,7 +176,9 @@ class _Rewriter(cst.CSTTransformer):
 
     def _unimported(self, node):
         """A chain that begins with a variable of the script."""
-        return _learning_rate(node) if self.facts.is_learning_rate(node) else None
+        return (
+            _learning_rate(node) if self.facts.is_learning_rate(node) else None
+        )
 
     def _multi_gpu_model(self, node):
         if isinstance(node, cst.Name):
@@ -202,8 +208,8 @@ class _Rewriter(cst.CSTTransformer):
         if full.startswith("tensorflow.distribute"):
             text = (
                 f"`{code}`: a strategy of TensorFlow. Remove the strategy and "
-                "its scope, and pass the model to "
-                "`keras_parallel.data_parallel`: docs/from_mirrored_strategy.md."
+                "its scope, and pass the model to `keras_parallel."
+                "data_parallel`: see docs/from_mirrored_strategy.md."
             )
         else:
             text = (
@@ -243,7 +249,7 @@ class _Rewriter(cst.CSTTransformer):
         if name == "get_layer":
             updated_node = self._get_layer(original_node, updated_node)
         if rule is not None:
-            called = Called(original_node, name)
+            called = Called(original_node, name or "")
             updated_node = rule(updated_node, called, self.context)
         if name in ("keras.Sequential", "keras.models.Sequential"):
             updated_node = self._sequential(original_node, updated_node)
@@ -405,7 +411,9 @@ class _Rewriter(cst.CSTTransformer):
 
     def _added_layer(self, original, updated):
         """`model.add(LSTM(batch_input_shape=...))`."""
-        if len(original.body) != 1 or not isinstance(original.body[0], cst.Expr):
+        if len(original.body) != 1 or not isinstance(
+            original.body[0], cst.Expr
+        ):
             return updated
         call = original.body[0].value
         if not (
@@ -472,8 +480,10 @@ class _Rewriter(cst.CSTTransformer):
                 "scopes, and `multi_gpu_model` shares out the batch instead.",
             )
             return updated_node
-        if len(items) > 1 or not is_cpu(device) or self._has_tensorflow(
-            original_node.body
+        if (
+            len(items) > 1
+            or not is_cpu(device)
+            or self._has_tensorflow(original_node.body)
         ):
             self.context.note(
                 original_node,
@@ -534,7 +544,7 @@ class _Rewriter(cst.CSTTransformer):
     def _import(self, node, line):
         kept = []
         for alias in node.names:
-            full = dotted(alias.name)
+            full = dotted(alias.name) or ""
             new = _names.new_name(full)
             self._note_gone(full, line)
             if new in _names.MODULES:
@@ -592,11 +602,12 @@ class _Rewriter(cst.CSTTransformer):
             home, _, name = new.rpartition(".")
             if not home:  # `from tensorflow import keras`
                 home, changed = "", True
-            if name != dotted(alias.name):
+            old_last = full.rpartition(".")[2]
+            if name != old_last:
                 changed = True
                 if alias.asname is None and name in self.facts.bound:
                     alias = alias.with_changes(
-                        asname=cst.AsName(cst.Name(dotted(alias.name)))
+                        asname=cst.AsName(cst.Name(old_last))
                     )
                 alias = alias.with_changes(name=cst.Name(name))
             changed = changed or home != module
@@ -626,7 +637,7 @@ class _Rewriter(cst.CSTTransformer):
             )
         starts = [self.names.start(alias) for alias in node.names]
         if starts[0].line == self.names.start(node).line:
-            columns = len(home) - len(dotted(node.module))
+            columns = len(home) - len(dotted(node.module) or "")
             aliases = [_shifted(alias, columns) for alias in aliases]
         return node.with_changes(module=module, names=aliases)
 
@@ -675,9 +686,7 @@ def _with_super_first(block):
 
 
 def _learning_rate(node):
-    return node.with_changes(
-        attr=node.attr.with_changes(value="learning_rate")
-    )
+    return node.with_changes(attr=node.attr.with_changes(value="learning_rate"))
 
 
 def _without_batch_shape(call):
@@ -728,20 +737,20 @@ def _commas(aliases):
 
 def _dedented(node):
     """The body of a `with` in its place, comments kept."""
-    comment = None
-    statements = []
+    footer = ()
     if isinstance(node.body, cst.IndentedBlock):
         comment = node.body.header.comment
-        statements = list(node.body.body)
+        footer = node.body.footer
+        first, *rest = node.body.body
     else:
         comment = node.body.trailing_whitespace.comment
-        statements = [cst.SimpleStatementLine(node.body.body)]
+        first, rest = cst.SimpleStatementLine(node.body.body), []
     leading = [*node.leading_lines]
     if comment is not None:
         leading.append(cst.EmptyLine(comment=comment))
-    first, *rest = statements
-    first = first.with_changes(leading_lines=[*leading, *first.leading_lines])
-    footer = getattr(node.body, "footer", ())
+    first = first.with_changes(
+        leading_lines=[*leading, *getattr(first, "leading_lines", ())]
+    )
     if footer:
         rest.append(marked(cst.SimpleStatementLine([], leading_lines=footer)))
     return cst.FlattenSentinel([first, *rest])

@@ -6,7 +6,7 @@ note. `docs/from_keras_2.md` has a row for each; a test runs the rows.
 """
 
 import dataclasses
-import os
+import itertools
 from collections.abc import Callable
 
 import libcst as cst
@@ -82,7 +82,8 @@ def function(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule for functions and classes of these names."""
 
     def register(rule):
-        FUNCTIONS.update(dict.fromkeys(names, rule))
+        for name in names:
+            FUNCTIONS[name] = rule
         return rule
 
     return register
@@ -92,7 +93,8 @@ def method(*names: str) -> Callable[[Rule], Rule]:
     """Registers a rule for methods of these names, of any object."""
 
     def register(rule):
-        METHODS.update(dict.fromkeys(names, rule))
+        for name in names:
+            METHODS[name] = rule
         return rule
 
     return register
@@ -137,9 +139,7 @@ _CHANGED_RATES = frozenset({"Adadelta", "Adagrad", "Adamax", "Nadam"})
 _BY_LOWER = {name.lower(): name for name in _OPTIMIZERS}
 
 
-@function(
-    *(f"keras.optimizers.{name}" for name in (*_OPTIMIZERS, *_BY_LOWER))
-)
+@function(*(f"keras.optimizers.{name}" for name in (*_OPTIMIZERS, *_BY_LOWER)))
 def optimizer(call, called, context):
     """`lr` is `learning_rate`; `decay` is a schedule; defaults changed."""
     name = _BY_LOWER[called.last.lower()]
@@ -170,13 +170,17 @@ def _name_arguments(call, name, tensorflow):
     """
     keras_2, keras_3 = _OPTIMIZERS[name], _TENSORFLOW_OPTIMIZERS[name]
     order = keras_3 if tensorflow else keras_2
-    same = len(os.path.commonprefix([keras_2, keras_3]))
+    same = sum(1 for _ in itertools.takewhile(_is_pair, zip(keras_2, keras_3)))
     return _arguments.name_positional(call, same, order[same:])
 
 
-def _rate(call):
+def _is_pair(names):
+    return names[0] == names[1]
+
+
+def _rate(call) -> cst.Arg | None:
     first = _arguments.positional(call)
-    return _arguments.find(call, "learning_rate") or (first and first[0])
+    return first[0] if first else _arguments.find(call, "learning_rate")
 
 
 def _nesterov_decay(call, called, context):
@@ -215,17 +219,16 @@ def _decay(call, called, context, default_rate):
             "decay_rate=decay)` as `learning_rate` is what `decay` did.",
         )
         return call
+    call = _arguments.drop(call, decay)
     rate = _rate(call)
-    code = default_rate if not rate else context.facts.code(rate.value)
+    code = default_rate if rate is None else context.facts.code(rate.value)
     schedule = (
         f"{context.keras('optimizers.schedules.InverseTimeDecay')}({code}, "
         f"decay_steps=1, decay_rate={context.facts.code(decay.value)})"
     )
-    call = _arguments.drop(call, decay)
-    if not rate:
+    if rate is None:
         return _arguments.append(call, "learning_rate", schedule)
-    # The call may have been copied by `drop`; the value is the same.
-    return _arguments.value(call, _rate(call), schedule)
+    return _arguments.value(call, rate, schedule)
 
 
 # ---- training
@@ -375,13 +378,11 @@ def compile_(call, called, context):
             )
     first = _arguments.positional(call)[:1]
     found = _arguments.find(call, "optimizer") or (first[0] if first else None)
-    name = found and literal(found.value)
-    by_string = {known.lower(): known for known in _CHANGED_RATES}
-    if isinstance(name, str) and name.lower() in by_string:
-        name = by_string[name.lower()]
-        rates = (
-            _RATES if context.facts.imports_keras else _TENSORFLOW_RATES
-        )
+    if found is None:
+        return call
+    name = _BY_LOWER.get(str(literal(found.value)).lower())
+    if name in _CHANGED_RATES:
+        rates = _RATES if context.facts.imports_keras else _TENSORFLOW_RATES
         made = context.keras(f"optimizers.{name}")
         call = _arguments.value(
             call, found, f"{made}(learning_rate={rates[name]})"
@@ -480,9 +481,7 @@ _KEYWORDS = {
         for name in ("GRU", "LSTM", "CuDNNGRU", "CuDNNLSTM")
     },
     "keras.layers.SimpleRNN": {
-        old: new
-        for old, new in _RECURRENT.items()
-        if old != "inner_activation"
+        old: new for old, new in _RECURRENT.items() if old != "inner_activation"
     },
     "keras.layers.Dropout": {"p": "rate"},
     "keras.layers.GaussianNoise": {"sigma": "stddev"},
@@ -519,7 +518,7 @@ def layer(call, called, context):
     found = _arguments.find(call, "dim_ordering")
     if found is not None:
         formats = {"tf": "channels_last", "th": "channels_first"}
-        value = formats.get(literal(found.value))
+        value = formats.get(str(literal(found.value)))
         if value is not None:
             call = _arguments.value(call, found, repr(value))
             call = _arguments.rename(call, "dim_ordering", "data_format")
@@ -572,8 +571,8 @@ _MERGES = {
 def merge(call, called, context):
     """`merge(..., mode="concat")` has a function for each mode."""
     mode = _arguments.find(call, "mode")
-    name = _MERGES.get(literal(mode.value)) if mode else None
-    if name is None or _arguments.is_open(call):
+    name = _MERGES.get(str(literal(mode.value))) if mode else None
+    if mode is None or name is None or _arguments.is_open(call):
         context.note(
             called.original,
             "`merge(...)`: gone, and its mode is not one that is written "

@@ -153,7 +153,7 @@ class Strings(cst.CSTVisitor):
 
         class Losses(cst.CSTVisitor):
             def visit_SimpleString(self, node):
-                new = _names.LOSS_STRINGS.get(node.evaluated_value)
+                new = _names.LOSS_STRINGS.get(str(node.evaluated_value))
                 if new is not None:
                     changed[node] = new
 
