@@ -187,6 +187,47 @@ def test_a_script_of_keras_3_stays():
     )
 
 
+def test_tensorflow_reached_through_the_backend():
+    text = text_of(
+        """
+        from keras import backend as K
+        from keras.layers import Dense
+
+        K.set_session(K.tf.Session(config=K.tf.ConfigProto()))
+        with K.tf.device('/cpu:0'):
+            layer = Dense(1)
+        """
+    )
+    assert text == "from keras.layers import Dense\n\nlayer = Dense(1)\n"
+
+
+def test_tensorflow_that_is_imported_with_keras_and_used_beside_it():
+    text = text_of(
+        """
+        import tensorflow.keras
+
+        data = tensorflow.data.Dataset.range(3)
+        tensorflow.keras.layers.Dense(1)
+        """
+    )
+    assert "import tensorflow, keras\n" in text
+    assert "\nkeras.layers.Dense(1)\n" in text
+    text = text_of("import tensorflow.keras\ntensorflow.keras.Input((1,))\n")
+    assert text == "import keras\nkeras.Input((1,))\n"
+
+
+def test_names_of_the_backend_that_nobody_knows():
+    unchanged(
+        """
+        import keras.backend as K
+
+        K.tensorflow_backend._get_available_gpus()
+        K.foldl(f, x)
+        """,
+        notes=2,
+    )
+
+
 # ---- formatting
 
 
@@ -346,6 +387,31 @@ def test_the_learning_rate_is_set_elsewhere():
         callbacks = [ReduceLROnPlateau()]
         """
     assert "SGD(learning_rate=0.1, decay=1e-6)" in text_of(source, notes=1)
+
+
+def test_other_learning_rates_are_no_learning_rate():
+    text = text_of(
+        """
+        from keras.optimizers import SGD
+
+        config.learning_rate = 0.1
+        sgd = SGD(lr=config.learning_rate, decay=1e-6)
+        """
+    )
+    assert "InverseTimeDecay(config.learning_rate, decay_steps=1" in text
+
+
+def test_the_rate_of_a_named_optimizer_is_set():
+    text = text_of(
+        """
+        from keras.optimizers import SGD
+
+        sgd = SGD(lr=0.1, decay=1e-6)
+        sgd.lr = 0.2
+        """,
+        notes=1,
+    )
+    assert "sgd.learning_rate = 0.2" in text
 
 
 def test_options_in_stars_are_not_guessed():

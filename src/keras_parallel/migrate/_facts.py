@@ -54,8 +54,10 @@ class Names:
         found = self._qualified.get(node, ())
         found = found() if callable(found) else found
         source = metadata.QualifiedNameSource.IMPORT
-        names = sorted({f.name for f in found if f.source is source})
-        if not names or len(names) < len({f.name for f in found}):
+        names = sorted(
+            {_names.plain(f.name) for f in found if f.source is source}
+        )
+        if not names or any(f.source is not source for f in found):
             return None  # Bound in another way too.
         # Two imports, in `try` and `except`, may mean the same thing.
         if len({_names.old_name(name) for name in names}) > 1:
@@ -97,6 +99,7 @@ class Facts(cst.CSTVisitor):
         self._wrappers: dict[str, set[str]] = {}
         self.scopes_on_gpus = False
         self.rate_setter: str | None = None
+        self._set_rates: list[cst.Attribute] = []
         self.metrics: set[str] = set()
         self.output_names: dict[str, str] = {}
         self.session_lines: set[cst.SimpleStatementLine] = set()
@@ -108,6 +111,9 @@ class Facts(cst.CSTVisitor):
         self._session_names: dict[str, list[cst.SimpleStatementLine]] = {}
         self._uses: dict[str, list[cst.Name]] = {}
         module.visit(self)
+        for target in self._set_rates:
+            if self.is_of_optimizer(target):
+                self.rate_setter = f"`{self.code(target)} = ...`"
         self._decide_sessions()
         self._decide_outputs()
 
@@ -129,10 +135,11 @@ class Facts(cst.CSTVisitor):
 
     def is_learning_rate(self, node: cst.Attribute) -> bool:
         """Whether `node` is the `lr` of an optimizer."""
+        return node.attr.value == "lr" and self.is_of_optimizer(node)
+
+    def is_of_optimizer(self, node: cst.Attribute) -> bool:
         owner = self.key(node.value)
-        return node.attr.value == "lr" and (
-            owner in ("optimizer", ".optimizer") or owner in self.optimizers
-        )
+        return owner in {"optimizer", ".optimizer"} | self.optimizers
 
     def has_layer(self, name: str) -> bool:
         """Whether the script itself names something so."""
@@ -145,7 +152,8 @@ class Facts(cst.CSTVisitor):
             full = dotted(alias.name) or ""
             self._note_import(full)
             if alias.asname is None:
-                if _names.is_keras(full):
+                # `import tensorflow.keras` will be `import keras`.
+                if _names.is_keras(_names.old_name(full)):
                     self._note_root(node, "keras")
             elif _names.old_name(full) == "keras":
                 self._note_root(node, self.code(alias.asname.name))
@@ -216,8 +224,9 @@ class Facts(cst.CSTVisitor):
         self.assigned[name] += 1
         if isinstance(target, cst.Name):
             self.bound.add(name)
-        if name in (".lr", ".learning_rate"):
-            self.rate_setter = f"`{self.code(target)} = ...`"
+        if isinstance(target, cst.Attribute):
+            if target.attr.value in ("lr", "learning_rate"):
+                self._set_rates.append(target)
         self._values.setdefault(name, []).append(value)
         called = called_name(value, self.names)
         if called in MODELS or (called or "").startswith("keras.applications."):

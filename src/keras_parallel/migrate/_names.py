@@ -218,6 +218,14 @@ def is_keras(name: str) -> bool:
     return name.partition(".")[0] == "keras"
 
 
+def plain(name: str) -> str:
+    """The name without the way through `keras.backend.tf`, TensorFlow."""
+    way = "keras.backend.tf"
+    if name == way or name.startswith(way + "."):
+        return "tensorflow" + name.removeprefix(way)
+    return name
+
+
 def old_name(qualified: str) -> str:
     """The name under `keras`, in the module that still exists."""
     for root in TENSORFLOW_ROOTS:
@@ -247,7 +255,7 @@ def gone(qualified: str) -> str | None:
     for module, instead in GONE_MODULES.items():
         if old == module or old.startswith(module + "."):
             return instead
-    module, _, name = old.rpartition(".")
-    if module == "keras.backend" and name not in BACKEND_KEPT:
+    name = old.removeprefix("keras.backend.").partition(".")[0]
+    if old.startswith("keras.backend.") and name not in BACKEND_KEPT:
         return f"See whether `keras.ops` has {name!r} under another name."
     return None

@@ -556,8 +556,9 @@ class _Rewriter(cst.CSTTransformer):
                 name = cst.parse_expression(new)
                 if alias.asname is None:
                     name = cst.Name("keras")
-                    if self.facts.keras_root not in (None, "keras"):
-                        continue
+                    # `tensorflow` is bound as well, and taken out again if
+                    # nothing else needs it.
+                    kept.append(alias.with_changes(name=cst.Name("tensorflow")))
                 elif dotted(alias.asname.name) == new:
                     alias = alias.with_changes(asname=None)
                 alias = alias.with_changes(name=name)
