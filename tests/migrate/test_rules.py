@@ -228,6 +228,23 @@ def test_names_of_the_backend_that_nobody_knows():
     )
 
 
+def test_what_is_gone_is_said_once_where_it_is_imported():
+    text_of(
+        """
+        from keras.preprocessing.image import ImageDataGenerator
+
+        ImageDataGenerator().flow(ImageDataGenerator)
+        """,
+        notes=1,
+    )
+
+
+def test_a_module_that_is_gone_with_names_that_moved():
+    text = text_of("import keras.engine as KE\nlayer = KE.Layer()\n")
+    assert text == "import keras\nlayer = keras.layers.Layer()\n"
+    text_of("import keras.engine as KE\nbase = KE.Network\n", notes=2)
+
+
 # ---- formatting
 
 
@@ -591,6 +608,23 @@ def test_the_template_in_a_class():
     )
     assert "self.parallel.save('a.h5')" in text
     assert "Training(model).parallel.summary()" in text
+
+
+def test_a_class_around_the_wrapper():
+    text_of(
+        """
+        from keras.models import Model
+        from keras.utils import multi_gpu_model
+
+
+        class ParallelModel(Model):
+            def __init__(self, model, gpus):
+                made = multi_gpu_model(model, gpus)
+                self.__dict__.update(made.__dict__)
+                self._model = model
+        """,
+        notes=1,
+    )
 
 
 def test_a_name_for_both_models():

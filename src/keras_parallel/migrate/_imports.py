@@ -105,13 +105,17 @@ def _insert(module, place, code, apart=False):
     return module.with_changes(body=body)
 
 
-def remove_unused(before: cst.Module, after: cst.Module) -> cst.Module:
-    """Takes out imports that were used before and are not any more."""
-    used = _used(before) - _used(after)
-    if not used:
-        return after
+def newly_unused(before: cst.Module, after: cst.Module) -> set[str]:
+    """Names that were used before and are not any more."""
+    return _used(before) - _used(after)
+
+
+def remove_imports(module: cst.Module, names: set[str]) -> cst.Module:
+    """The module without the imports of these names."""
+    if not names:
+        return module
     return clear_marked(
-        cst.ensure_type(after.visit(_RemoveImports(used)), cst.Module)
+        cst.ensure_type(module.visit(_RemoveImports(names)), cst.Module)
     )
 
 

@@ -16,7 +16,8 @@ from keras_parallel.migrate._facts import dotted
 from keras_parallel.migrate._facts import is_cpu
 from keras_parallel.migrate._facts import literal
 from keras_parallel.migrate._imports import add_imports
-from keras_parallel.migrate._imports import remove_unused
+from keras_parallel.migrate._imports import newly_unused
+from keras_parallel.migrate._imports import remove_imports
 from keras_parallel.migrate._rules import Called
 from keras_parallel.migrate._rules import Context
 from keras_parallel.migrate._rules import Note
@@ -67,7 +68,11 @@ def migrate(source: str) -> Migration:
         whole_keras_parallel=rewriter.needs_keras_parallel,
         keras=context.needs_keras and facts.keras_root is None,
     )
-    text = remove_unused(wrapper.module, module).code
+    unused = newly_unused(wrapper.module, module)
+    context.notes.update(
+        note for bound, note in rewriter.notes_on_imports if bound not in unused
+    )
+    text = remove_imports(module, unused).code
     return Migration(text, sorted(context.notes))
 
 
@@ -80,6 +85,8 @@ class _Rewriter(cst.CSTTransformer):
         # How `multi_gpu_model` is imported: ("multi_gpu_model", alias).
         self.multi_gpu_names: set[tuple[str, str | None]] = set()
         self.needs_keras_parallel = False
+        # Name that an import binds -> what to say if it stays.
+        self.notes_on_imports: list[tuple[str, Note]] = []
         self._references: dict[cst.CSTNode, cst.BaseExpression] = {}
         self._tensorflow_noted: set[str] = set()
 
@@ -142,9 +149,8 @@ class _Rewriter(cst.CSTTransformer):
             return None
         instead = _names.gone(full)
         if instead is not None:
-            self.context.note(
-                node, f"`{self.facts.code(node)}`: gone in Keras 3. {instead}"
-            )
+            if isinstance(node, cst.Attribute):  # Else the import has said it.
+                self.context.note(node, _gone(self.facts.code(node), instead))
             return None
         return self._spelled(node, full, _names.new_name(full))
 
@@ -246,6 +252,8 @@ class _Rewriter(cst.CSTTransformer):
         if rule is None and name is None and isinstance(func, cst.Attribute):
             name = func.attr.value
             rule = _rules.METHODS.get(name)
+        if name == "update":
+            self._note_wrapper_class(original_node)
         if name == "get_layer":
             updated_node = self._get_layer(original_node, updated_node)
         if rule is not None:
@@ -302,6 +310,19 @@ class _Rewriter(cst.CSTTransformer):
         ):
             return updated.func.value
         return updated
+
+    def _note_wrapper_class(self, call):
+        """A class around the wrapper, that saved the template."""
+        given = self.facts.code(call.args[0].value) if call.args else ""
+        owner = given.removesuffix(".__dict__")
+        if owner != given and self.facts.parallel[owner]:
+            self.context.note(
+                call,
+                f"`{self.facts.code(call)}`: a class around the parallel "
+                "model, so that the template is saved. The parallel model "
+                "saves as the template does: use what `multi_gpu_model` "
+                "returns, and remove the class.",
+            )
 
     def _is_parallel(self, node, whole):
         name = self.facts.code(node)
@@ -475,7 +496,7 @@ class _Rewriter(cst.CSTTransformer):
         if self.facts.scopes_on_gpus:
             self.context.note(
                 original_node,
-                f"`{self.facts.code(scopes[0])}`: no effect on JAX. Parts of "
+                f"`{self.facts.code(scopes[0].item)}`: no effect on JAX. Parts of "
                 "a model on several devices are not there yet; remove the "
                 "scopes, and `multi_gpu_model` shares out the batch instead.",
             )
@@ -487,7 +508,7 @@ class _Rewriter(cst.CSTTransformer):
         ):
             self.context.note(
                 original_node,
-                f"`{self.facts.code(scopes[0])}`: what is inside is not only "
+                f"`{self.facts.code(scopes[0].item)}`: what is inside is not only "
                 "Keras. Around a model no scope is needed: each device holds "
                 "the weights.",
             )
@@ -546,7 +567,8 @@ class _Rewriter(cst.CSTTransformer):
         for alias in node.names:
             full = dotted(alias.name) or ""
             new = _names.new_name(full)
-            self._note_gone(full, line)
+            bound = alias.asname and dotted(alias.asname.name)
+            self._note_gone(full, line, bound)
             if new in _names.MODULES:
                 if alias.asname is None and not full.startswith("tensorflow"):
                     kept.append(alias.with_changes(name=cst.Name("keras")))
@@ -597,7 +619,7 @@ class _Rewriter(cst.CSTTransformer):
             if old in _names.MODULES:
                 changed = True
                 continue  # Uses are written out.
-            if not self._note_gone(full, line, alias) and old != full:
+            if not self._note_gone(full, alias) and old != full:
                 changed = True
             new = self._import_name(full, old)
             home, _, name = new.rpartition(".")
@@ -657,17 +679,24 @@ class _Rewriter(cst.CSTTransformer):
             return [node]
         return [node.with_changes(module=cst.parse_expression(new))]
 
-    def _note_gone(self, full, line, alias=None):
+    def _note_gone(self, full, line, bound=None):
         old = _names.old_name(full)
         if old == "keras.layers.merge" or old in _names.MODULES:
             return False
         instead = _names.gone(full)
         if instead is None or _rules.rule_for(old) is not None:
             return False
-        self.context.note(
-            alias or line, f"`{full}`: gone in Keras 3. {instead}"
-        )
+        text = _gone(full, instead)
+        if bound is None:
+            self.context.note(line, text)
+        else:
+            note = Note(self.names.line(line), text)
+            self.notes_on_imports.append((bound, note))
         return True
+
+
+def _gone(name, instead):
+    return f"`{name}`: gone in Keras 3. {instead}"
 
 
 def _with_super_first(block):
