@@ -7,7 +7,8 @@ import keras
 import pytest
 
 from keras_parallel.migrate import _names
-from keras_parallel.migrate import _rules
+from keras_parallel.migrate.rules import layers
+from keras_parallel.migrate.rules import optimizers
 
 
 def exists(path):
@@ -66,22 +67,22 @@ def test_losses_by_string(old, new):
     assert keras.losses.get(new)
 
 
-@pytest.mark.parametrize("name", _rules._OPTIMIZERS)
+@pytest.mark.parametrize("name", optimizers._OPTIMIZERS)
 def test_the_order_of_arguments_of_optimizers(name):
     signature = inspect.signature(getattr(keras.optimizers, name).__init__)
     order = tuple(signature.parameters)[1:]
-    expected = _rules._TENSORFLOW_OPTIMIZERS[name]
+    expected = optimizers._TENSORFLOW_OPTIMIZERS[name]
     assert order[: len(expected)] == ("learning_rate", *expected[1:])
     rate = signature.parameters["learning_rate"].default
-    changed = rate != float(_rules._RATES[name])
-    assert changed == (name in _rules._CHANGED_RATES)
-    assert rate == float(_rules._TENSORFLOW_RATES[name])
+    changed = rate != float(optimizers._RATES[name])
+    assert changed == (name in optimizers._CHANGED_RATES)
+    assert rate == float(optimizers._TENSORFLOW_RATES[name])
 
 
-@pytest.mark.parametrize("name", _rules._KEYWORDS)
+@pytest.mark.parametrize("name", layers._KEYWORDS)
 def test_keywords_that_were_renamed(name):
     """The new one is taken, and the old one is not."""
-    renamed = _rules._KEYWORDS[name]
+    renamed = layers._KEYWORDS[name]
     target = keras
     for part in _names.new_name(name).split(".")[1:]:
         target = getattr(target, part)

@@ -121,6 +121,23 @@ def append(call: cst.Call, keyword: str, code: str) -> cst.Call:
     )
 
 
+def shifted(item, columns: int):
+    """An argument or a name of an import with the next line moved."""
+    comma = item.comma
+    if not isinstance(comma, cst.Comma):
+        return item
+    after = comma.whitespace_after
+    if not isinstance(after, cst.ParenthesizedWhitespace):
+        return item
+    width = max(len(after.last_line.value) + columns, 0)
+    last_line = after.last_line.with_changes(value=" " * width)
+    return item.with_changes(
+        comma=comma.with_changes(
+            whitespace_after=after.with_changes(last_line=last_line)
+        )
+    )
+
+
 def expression(code: str) -> cst.BaseExpression:
     """Parses one expression."""
     return cst.parse_expression(code)

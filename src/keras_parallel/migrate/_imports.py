@@ -3,8 +3,8 @@
 import libcst as cst
 
 from keras_parallel.migrate._facts import dotted
-from keras_parallel.migrate._statements import clear_marked
-from keras_parallel.migrate._statements import marked
+from keras_parallel.migrate._removal import clear_marked
+from keras_parallel.migrate._removal import marked
 
 
 def add_imports(

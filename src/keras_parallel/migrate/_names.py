@@ -67,7 +67,7 @@ NAMES = {
 }
 
 # A function of `keras.backend` that is gone -> the one that is called the
-# same way. Where arguments differ, `_rules.py` has a rule.
+# same way. Where arguments differ, `rules/backend.py` has a rule.
 BACKEND = {
     **{
         name: f"keras.ops.{name}"

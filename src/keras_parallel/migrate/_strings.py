@@ -6,10 +6,10 @@ import libcst as cst
 
 from keras_parallel.migrate import _arguments
 from keras_parallel.migrate import _names
+from keras_parallel.migrate._context import Context
 from keras_parallel.migrate._facts import OLD_OUTPUT
 from keras_parallel.migrate._facts import argument_of
 from keras_parallel.migrate._facts import literal
-from keras_parallel.migrate._rules import Context
 
 _ACCURACY = re.compile(r"(^|_)acc$")
 _ACCURACY_FIELD = re.compile(r"\{((?:\w+_)?acc)(?=[:}!])")
