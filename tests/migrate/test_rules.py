@@ -58,6 +58,21 @@ def test_an_alias_stays():
     )
 
 
+def test_two_names_for_it():
+    text = text_of(
+        """
+        from keras.utils import multi_gpu_model
+        from keras.utils import multi_gpu_model as mgm
+
+        mgm(multi_gpu_model, 2)
+        """
+    )
+    assert (
+        "from keras_parallel import multi_gpu_model, multi_gpu_model as mgm\n"
+        in text
+    )
+
+
 def test_an_import_in_a_function_moves_to_the_top():
     text = text_of(
         """
@@ -584,6 +599,20 @@ def test_a_path_is_renamed_wherever_it_stands():
         model.save_weights('{}.weights.h5'.format(name))
         """
     ).lstrip("\n")
+
+
+# ---- a fixed batch size
+
+
+def test_a_fixed_batch_size_where_no_input_can_be_written():
+    text_of(
+        """
+        from keras.layers import LSTM
+
+        layer = LSTM(4, batch_input_shape=(8, 2, 1), stateful=True)
+        """,
+        notes=1,
+    )
 
 
 # ---- the wrapper

@@ -61,7 +61,9 @@ def migrate(source: str) -> Migration:
     module = clear_marked(wrapper.module.visit(rewriter))
     module = add_imports(
         module,
-        keras_parallel=sorted(rewriter.references.multi_gpu_names),
+        keras_parallel=sorted(
+            rewriter.references.multi_gpu_names, key=lambda name: name[1] or ""
+        ),
         whole_keras_parallel=rewriter.references.needs_keras_parallel,
         keras=context.needs_keras and facts.keras_root is None,
     )
@@ -183,7 +185,7 @@ class _Rewriter(cst.CSTTransformer):
         small = original_node.body
         if any(isinstance(s, cst.Import | cst.ImportFrom) for s in small):
             return self.import_lines.line(original_node, updated_node)
-        return rules.layers.added(original_node, updated_node, self.context)
+        return rules.layers.added(updated_node, self.context)
 
     def leave_Assign(self, original_node, updated_node):
         return rules.training.trainable(

@@ -4,7 +4,6 @@ import libcst as cst
 
 from keras_parallel.migrate import _arguments
 from keras_parallel.migrate._context import function
-from keras_parallel.migrate._facts import argument_of
 from keras_parallel.migrate._facts import literal
 
 _WEIGHTS = {
@@ -101,6 +100,10 @@ def layer(call, called, context):
             call = _arguments.value(call, found, repr(value))
             call = _arguments.rename(call, "dim_ordering", "data_format")
     for keyword, instead in _NOT_IN_KERAS_3.items():
+        if keyword == "batch_input_shape" and _is_first(
+            called.original, context
+        ):
+            continue
         if _arguments.find(call, keyword) is not None:
             context.note(
                 called.original,
@@ -168,91 +171,88 @@ def merge(call, called, context):
 # ---- a fixed batch size
 
 
+def _is_first(node, context):
+    """Whether an `Input` can be written before this call of a layer."""
+    parents = context.names.parents
+    around = parents[node]
+    above = parents[around]
+    if isinstance(around, cst.Element):
+        return (
+            isinstance(above, cst.List)
+            and above.elements[0] is around
+            and isinstance(parents[above], cst.Arg)
+            and _is_sequential(parents[parents[above]], context)
+        )
+    return _is_add(above) and isinstance(parents[above], cst.Expr)
+
+
+def _is_sequential(node, context):
+    return isinstance(node, cst.Call) and context.names.old(node.func) in (
+        "keras.Sequential",
+        "keras.models.Sequential",
+    )
+
+
+def _is_add(node):
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value == "add"
+        and len(node.args) == 1
+    )
+
+
 @function("keras.Sequential", "keras.models.Sequential")
 def in_sequential(call, called, context):
     """`Sequential([LSTM(batch_input_shape=...)])`."""
     if not call.args or not isinstance(call.args[0].value, cst.List):
         return call
     layers = call.args[0].value
-    if not layers.elements:
+    found = _batch_shape(layers.elements[0].value if layers.elements else None)
+    if found is None:
         return call
-    first = layers.elements[0]
-    shape = _take_batch_shape(
-        context, called.original.args[0].value.elements[0].value
-    )
-    if shape is None:
-        return call
+    first, *others = layers.elements
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     if isinstance(first.comma, cst.Comma):
         comma = first.comma
     elements = [
-        cst.Element(_input(context, shape), comma=comma),
-        first.with_changes(value=_without_batch_shape(first.value)),
-        *layers.elements[1:],
+        cst.Element(_input(found, context), comma=comma),
+        first.with_changes(value=_arguments.drop(first.value, found)),
+        *others,
     ]
     changed = layers.with_changes(elements=elements)
     return call.with_deep_changes(call.args[0], value=changed)
 
 
-def added(original, updated, context):
+def added(updated, context):
     """`model.add(LSTM(batch_input_shape=...))`."""
-    if len(original.body) != 1 or not isinstance(original.body[0], cst.Expr):
+    if len(updated.body) != 1 or not isinstance(updated.body[0], cst.Expr):
         return updated
-    call = original.body[0].value
-    if not (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Attribute)
-        and call.func.attr.value == "add"
-        and len(call.args) == 1
-    ):
+    call = updated.body[0].value
+    found = _batch_shape(call.args[0].value) if _is_add(call) else None
+    if found is None:
         return updated
-    shape = _take_batch_shape(context, call.args[0].value)
-    if shape is None:
-        return updated
-    new = updated.body[0].value
-    inputs = new.with_changes(args=[cst.Arg(_input(context, shape))])
-    rest = new.with_changes(
-        args=[
-            new.args[0].with_changes(
-                value=_without_batch_shape(new.args[0].value)
-            )
-        ]
-    )
+    (argument,) = call.args
+    rest = argument.with_changes(value=_arguments.drop(argument.value, found))
+    lines = [
+        call.with_changes(args=[cst.Arg(_input(found, context))]),
+        call.with_changes(args=[rest]),
+    ]
+    first, second = (updated.with_changes(body=[cst.Expr(c)]) for c in lines)
     return cst.FlattenSentinel(
         [
-            cst.SimpleStatementLine(
-                [cst.Expr(inputs)], leading_lines=updated.leading_lines
-            ),
-            updated.with_changes(body=[cst.Expr(rest)], leading_lines=[]),
+            first.with_changes(trailing_whitespace=cst.TrailingWhitespace()),
+            second.with_changes(leading_lines=[]),
         ]
     )
 
 
-def _take_batch_shape(context, node):
+def _batch_shape(node):
     if not isinstance(node, cst.Call):
         return None
-    shape = argument_of(node, None, "batch_input_shape")
-    if shape is None:
-        return None
-    context.notes -= {
-        note
-        for note in context.notes
-        if note.line == context.names.line(node)
-        and "batch_input_shape" in note.text
-    }
-    return context.facts.code(shape)
+    return _arguments.find(node, "batch_input_shape")
 
 
-def _input(context, shape):
-    return cst.parse_expression(
-        f"{context.keras('Input')}(batch_shape={shape})"
-    )
-
-
-def _without_batch_shape(call):
-    found = next(
-        a
-        for a in call.args
-        if a.keyword and a.keyword.value == "batch_input_shape"
-    )
-    return _arguments.drop(call, found)
+def _input(shape, context):
+    code = context.facts.code(shape.value)
+    return cst.parse_expression(f"{context.keras('Input')}(batch_shape={code})")

@@ -225,7 +225,7 @@ def data_set(original, updated, context):
             and "__init__(" not in context.facts.code(member.body)
         ):
             return updated.with_deep_changes(
-                method, body=_with_super_first(member.body)
+                member, body=_with_super_first(member.body)
             )
     return updated
 

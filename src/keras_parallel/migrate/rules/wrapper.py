@@ -49,7 +49,7 @@ def wrapper_class(call, called, context):
     owner = given.removesuffix(".__dict__")
     if owner != given and context.facts.parallel[owner]:
         context.note(
-            call,
+            called.original,
             f"`{context.facts.code(call)}`: a class around the parallel "
             "model, so that the template is saved. The parallel model "
             "saves as the template does: use what `multi_gpu_model` "
