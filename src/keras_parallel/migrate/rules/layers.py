@@ -208,7 +208,8 @@ def in_sequential(call, called, context):
     if not call.args or not isinstance(call.args[0].value, cst.List):
         return call
     layers = call.args[0].value
-    found = _batch_shape(layers.elements[0].value if layers.elements else None)
+    layer = layers.elements[0].value if layers.elements else None
+    found = _batch_shape(layer)
     if found is None:
         return call
     first, *others = layers.elements
@@ -217,7 +218,7 @@ def in_sequential(call, called, context):
         comma = first.comma
     elements = [
         cst.Element(_input(found, context), comma=comma),
-        first.with_changes(value=_arguments.drop(first.value, found)),
+        first.with_changes(value=_arguments.drop(layer, found)),
         *others,
     ]
     changed = layers.with_changes(elements=elements)
@@ -247,7 +248,7 @@ def added(updated, context):
     )
 
 
-def _batch_shape(node):
+def _batch_shape(node) -> cst.Arg | None:
     if not isinstance(node, cst.Call):
         return None
     return _arguments.find(node, "batch_input_shape")
