@@ -152,6 +152,53 @@ def test_a_local_name_hides_an_import():
     )
 
 
+def test_a_name_that_is_bound_twice_is_not_followed():
+    unchanged(
+        """
+        from keras import backend as K
+
+        K.epsilon()
+        K = mine()
+        K.sum(3)
+        """
+    )
+
+
+def test_names_that_moved_to_another_module():
+    text = text_of(
+        """
+        from keras.engine import Layer
+        from keras.backend import sum as total
+
+        Layer(total(3))
+        """
+    )
+    assert text == (
+        "from keras.layers import Layer\n"
+        "from keras.ops import sum as total\n\n"
+        "Layer(total(3))\n"
+    )
+
+
+def test_a_try_around_the_import_goes_with_it():
+    text = text_of(
+        """
+        import numpy
+        # either
+        try:
+            from keras.utils import multi_gpu_model
+        except ImportError:
+            from keras.utils.training_utils import multi_gpu_model
+
+        multi_gpu_model(model, 2)
+        """
+    )
+    assert text == (
+        "from keras_parallel import multi_gpu_model\n\n"
+        "import numpy\n# either\n\nmulti_gpu_model(model, 2)\n"
+    )
+
+
 def test_a_new_name_that_is_taken_is_imported_under_the_old_one():
     text = text_of(
         """
@@ -299,6 +346,22 @@ def test_comments_and_formatting_stay():
         )
         """
     ).lstrip("\n")
+
+
+def test_arguments_below_each_other_stay_so():
+    text = text_of(
+        """
+        history = model.fit_generator(data,
+                                      epochs=2,
+                                      workers=1,
+                                      verbose=0)
+        """
+    )
+    assert text == (
+        "history = model.fit(data,\n"
+        "                    epochs=2,\n"
+        "                    verbose=0)\n"
+    )
 
 
 def test_the_last_argument_of_several_lines_goes():

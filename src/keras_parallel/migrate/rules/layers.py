@@ -210,7 +210,7 @@ def in_sequential(call, called, context):
     layers = call.args[0].value
     layer = layers.elements[0].value if layers.elements else None
     found = _batch_shape(layer)
-    if found is None:
+    if found is None or not isinstance(layer, cst.Call):
         return call
     first, *others = layers.elements
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
