@@ -9,6 +9,7 @@
     ├── BackendError           (also RuntimeError)    no engine for the backend
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
     ├── DataWorkerError        (also RuntimeError)    a process that feeds data
+    ├── MigrationError         (also ValueError)      no script to migrate
     └── NotEqualError          (also AssertionError)  not what one device gives
 
 Each is also the built-in exception that Keras would raise, so code that
@@ -53,6 +54,10 @@ class AlreadyStartedError(KerasParallelError, RuntimeError):
 
 class DataWorkerError(KerasParallelError, RuntimeError):
     """A process that prepares batches cannot be started, or died."""
+
+
+class MigrationError(KerasParallelError, ValueError):
+    """`keras-parallel migrate` cannot read a script."""
 
 
 class NotEqualError(KerasParallelError, AssertionError):

@@ -65,6 +65,25 @@ def _parser():
     )
     run.set_defaults(command=_run)
 
+    migrate = commands.add_parser(
+        "migrate",
+        help="rewrite scripts of Keras 2",
+        description=(
+            "Rewrites scripts of Keras 2 for Keras 3 and keras-parallel, and "
+            "names what it cannot decide. The exit status is 0 if all is "
+            "decided, 1 if something remains, 2 if a script cannot be read."
+        ),
+    )
+    migrate.add_argument(
+        "scripts", nargs="+", metavar="script", help="paths of Python scripts"
+    )
+    migrate.add_argument(
+        "--write",
+        action="store_true",
+        help="change the scripts; without it the differences are shown",
+    )
+    migrate.set_defaults(command=_migrate)
+
     env = commands.add_parser("env", help="print versions, for a bug report")
     _add_virtual_devices(env)
     env.set_defaults(command=_env)
@@ -123,6 +142,13 @@ def _run(options):
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
     runpy.run_path(options.script, run_name="__main__")
     return 0
+
+
+def _migrate(options):
+    # LibCST is an extra, and the other commands do without it.
+    from keras_parallel.migrate import _command
+
+    return _command.run(options.scripts, options.write)
 
 
 def _env(options):

@@ -75,6 +75,7 @@ def test_options_of_the_command_line():
     assert actions == {
         "devices": common,
         "run": [*common, "args", "script"],
+        "migrate": ["--help", "--write", "-h", "scripts"],
         "env": common,
     }
 
