@@ -306,10 +306,10 @@ class WorstError(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         error = keras.ops.max(keras.ops.abs(y_true - y_pred))
-        self.worst.assign(keras.ops.maximum(self.worst.value, error))
+        self.worst.assign(keras.ops.maximum(self.worst, error))
 
     def result(self):
-        return self.worst
+        return self.worst.value
 
 
 def share_of_ones(y_true, y_pred):

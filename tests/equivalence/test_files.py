@@ -7,6 +7,8 @@ them. T29: a file is replaced when the new one is whole.
 import functools
 import json
 import os
+import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -25,6 +27,8 @@ from tests import models
 EPOCHS, STOPPED = 4, 2
 X, Y = models.regression(29, np.random.default_rng(0))
 FIT = {"batch_size": 8, "shuffle": False, "verbose": 0}
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "how-to" / "save-and-resume.md"
 PLAIN = 0  # Instead of a number of devices: a model of plain Keras.
 
 
@@ -98,6 +102,21 @@ def test_resumed_equals_a_run_that_never_stopped(
     parallel = on(resumed_on, template)
     parallel.load_weights(path)
     helpers.assert_close(straight_run(dropout), resume(parallel))
+
+
+def test_code_of_the_page_on_resuming(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    model = new_model()
+    parallel = kp.data_parallel(model, 8)
+    parallel.fit(X, Y, epochs=10, **FIT)
+    code = code.replace("initial_epoch=10", "initial_epoch=10, **FIT")
+    names = globals() | {"model": model, "parallel": parallel, "x": X, "y": Y}
+    exec(code, names)
+    expected = new_model()
+    expected.fit(X, Y, epochs=20, **FIT)
+    helpers.assert_close(state_of(expected), state_of(names["parallel"]))
 
 
 @pytest.mark.parametrize("saved_on", [1, 2, 8])

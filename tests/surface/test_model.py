@@ -1,8 +1,6 @@
 """A parallel model reads as the model it was made from."""
 
-import copy
 import functools
-import pickle
 import subprocess
 import sys
 import zipfile
@@ -463,28 +461,6 @@ def test_callbacks_that_save_see_a_model_that_can_be_saved(tmp_path):
         helpers.assert_close(
             keras.models.load_model(path).get_weights(), weights, 0
         )
-
-
-def test_copies_are_plain_models():
-    parallel = kp.data_parallel(small(), 2)
-    parallel.fit(X, Y, verbose=0)
-    for copied in (
-        pickle.loads(pickle.dumps(parallel)),
-        copy.deepcopy(parallel),
-    ):
-        assert type(copied) is type(small())
-        helpers.assert_close(copied.get_weights(), parallel.get_weights(), 0)
-    cloned = keras.models.clone_model(parallel)
-    assert type(cloned) is type(small())
-
-
-def test_a_parallel_model_inside_another_model():
-    parallel = kp.data_parallel(small(), 2)
-    inputs = keras.Input((6,))
-    outer = keras.Model(inputs, layers.Activation("tanh")(parallel(inputs)))
-    outer.compile(models.sgd(), "mse")
-    outer.fit(X, Y, verbose=0)
-    kp.data_parallel(outer, 2).fit(X, Y, verbose=0)
 
 
 # Exceptions

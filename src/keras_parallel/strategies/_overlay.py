@@ -68,6 +68,10 @@ class OverlayState:
         """A method as the user has it: of the instance, or of the class."""
         return self.shared.get(name, of_the_class)
 
+    def made_parallel(self, template):
+        """Another model like this one, of another model of the user's."""
+        raise NotImplementedError
+
     def compile_arguments(self, model, args, kwargs):
         """Checks what `compile` received; returns what to pass on."""
         del model
@@ -161,6 +165,10 @@ class Overlay(_Instance, _Model):
         unpickle, arguments = super().__reduce__()
         return getattr(self.__class__, unpickle.__name__), arguments
 
+    def __deepcopy__(self, memo):
+        unpickle, arguments = self.__reduce__()
+        return self._keras_parallel.made_parallel(unpickle(*arguments))
+
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         options = {"zipped": zipped, **kwargs}
         method = super().save
@@ -173,7 +181,7 @@ class Overlay(_Instance, _Model):
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
         result = super().load_weights(filepath, skip_mismatch, **kwargs)
-        if self.compiled:
+        if getattr(getattr(self, "optimizer", None), "built", False):
             # With the optimizer's slots it goes on where the file was saved.
             _files.restore_random_state(self, filepath)
         return result

@@ -135,6 +135,9 @@ class DataParallelState(OverlayState):
         self.failed_batch = None
         self._reported = False
 
+    def made_parallel(self, template):
+        return data_parallel(template, [d.name for d in self.replicas.devices])
+
     def compile_arguments(self, model, args, kwargs):
         if not _targets.is_of_keras(self.template.compile):
             check_old_output_names(model, kwargs)
