@@ -8,17 +8,11 @@ epoch. See benchmarks/README.md for the rules.
 Usage: python benchmarks/callback_cost.py
 """
 
-import os
-
-os.environ.setdefault("KERAS_BACKEND", "jax")
-
-import keras_parallel as kp
-
-kp.use_virtual_devices(2)
-
+import platform
 import statistics
 import time
 
+import keras_parallel as kp
 import keras
 import numpy as np
 
@@ -84,6 +78,12 @@ def shown(values):
 
 
 def main():
+    kp.use_virtual_devices(2)
+    print(
+        f"{platform.processor() or platform.machine()}, Keras "
+        f"{keras.__version__}, backend {keras.config.backend()}, 2 virtual "
+        f"devices, batch {BATCH}; median (least to most) of {ROUNDS} epochs\n"
+    )
     print(
         "| variables | keeping them current, us | fit, us per step "
         "| with a callback that reads all weights | that evaluates a batch |"

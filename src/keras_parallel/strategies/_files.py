@@ -46,10 +46,10 @@ def write_whole(model, method, path, overwrite, options):
     one_file = not options.get("max_shard_size") and options.get(
         "zipped", True
     ) in (None, True)
-    asks = not overwrite and os.path.exists(path)
-    suffixes = _SUFFIXES[method.__name__]
-    target = _local_file(path, suffixes) if one_file and not asks else None
-    if target is None or not is_of_keras(method):
+    target = None
+    if one_file and is_of_keras(method):
+        target = _local_file(path, _SUFFIXES[method.__name__])
+    if target is None or (target.exists() and not overwrite):
         return method(path, overwrite=overwrite, **options)
     with _replaced_when_whole(target) as partial:
         method(partial, overwrite=overwrite, **options)
@@ -60,7 +60,7 @@ def write_whole(model, method, path, overwrite, options):
 @contextlib.contextmanager
 def _replaced_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     # What a process that was killed has left is written over by the next one
-    # with its number, and is nothing that a pattern such as `*.keras` finds.
+    # with its number, and is nothing that `ls *.keras` shows.
     partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
     try:
         yield partial
