@@ -411,6 +411,14 @@ def test_what_is_kept_of_the_file_that_is_replaced(tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
+def test_a_long_name(tmp_path):
+    parallel = interrupted(2)
+    path = tmp_path / f"{'m' * 240}.keras"
+    parallel.save(path)
+    parallel.save(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_keras_asks_before_it_overwrites(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(

@@ -101,6 +101,27 @@ def test_models_trained_in_threads_of_their_own():
         assert_at_home(model)
 
 
+def test_one_model_asked_by_several_threads_at_once():
+    """As by the threads of a server."""
+    asked = kp.data_parallel(helpers.seeded(make_model), 8)
+    expected = asked.predict(X, verbose=0)
+    found, threads = [], []
+
+    def ask():
+        for _ in range(10):
+            predicted = asked.predict(X, batch_size=8, verbose=0)
+            found.append(np.abs(predicted - expected).max())
+
+    for _ in range(4):
+        threads.append(threading.Thread(target=ask))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert len(found) == 40
+    assert max(found) < 1e-5
+    assert all(v.value.devices() == HOME for v in asked.variables)
+
+
 # Ctrl-C
 
 

@@ -30,6 +30,18 @@ def result():
     print(config.visible["GPU"], config.calls)
 """
 
+OTHER_HOOK = """
+import importlib.util, sys
+class Other:
+    asked = 0
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "tensorflow" and not cls.asked:
+            cls.asked += 1
+            return importlib.util.find_spec(name)
+sys.meta_path.insert(0, Other)
+"""
+
 HIDDEN = "[] ['GPU']"
 UNTOUCHED = "['gpu 0', 'gpu 1'] []"
 
@@ -53,6 +65,18 @@ CASES = {
     "looked for first": (
         "import keras_parallel, importlib.util as u; u.find_spec('tensorflow')"
         "; import tensorflow as tf",
+        {"KERAS_BACKEND": "jax"},
+        HIDDEN,
+    ),
+    "keras_parallel imported again": (
+        "import importlib, keras_parallel; importlib.reload(keras_parallel)\n"
+        "import tensorflow as tf",
+        {"KERAS_BACKEND": "jax"},
+        HIDDEN,
+    ),
+    "beside another hook that asks all finders": (
+        OTHER_HOOK + "import keras_parallel; import tensorflow as tf\n"
+        "assert Other.asked",
         {"KERAS_BACKEND": "jax"},
         HIDDEN,
     ),
@@ -184,3 +208,33 @@ parallel.fit(Ones(workers=2), verbose=0)
 print(json.dumps([m for m in ("tensorflow", "torch") if m in sys.modules]))
 """
     assert json.loads(run(code, KERAS_BACKEND="jax").stdout) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
+        "import keras_parallel, tensorflow",
+        "sys.modules['tensorflow'] = None\n"
+        "import keras_parallel\n"
+        "try: import tensorflow\n"
+        "except ImportError: pass",
+        "spec = importlib.util.find_spec('tensorflow')\n"
+        "spec.loader = importlib.util.LazyLoader(spec.loader)\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['tensorflow'] = module\n"
+        "spec.loader.exec_module(module)\n"
+        "import keras_parallel\n"
+        "assert 'tensorflow.python' not in sys.modules",
+    ],
+    ids=["another module of that name", "forbidden", "lazily declared"],
+)
+def test_what_is_not_tensorflow_yet_is_left_alone(code):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import importlib.util, sys, types\n{code}"],
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr

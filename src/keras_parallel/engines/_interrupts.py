@@ -37,16 +37,18 @@ class Interrupts:
     def __init__(self):
         self._depth = 0
         self._waiting = None
+        self._watching = False
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """The context in which signals are looked at."""
-        handlers = {}
-        # Python handles signals in its main thread only.
-        if threading.current_thread() is threading.main_thread():
-            handlers = {s: signal.getsignal(s) for s in self._SIGNALS}
+        """The context in which signals are looked at. May be nested."""
+        if self._watching or not _in_main_thread():
+            yield
+            return
+        self._watching = True
         set_here = []
-        for number, handler in handlers.items():
+        for number in self._SIGNALS:
+            handler = signal.getsignal(number)
             if callable(handler):  # Others end the process, or do nothing.
                 ours = self._held_back(handler)
                 signal.signal(number, ours)
@@ -54,6 +56,7 @@ class Interrupts:
         try:
             yield
         finally:
+            self._watching = False
             for number, handler, ours in set_here:
                 if signal.getsignal(number) is ours:
                     signal.signal(number, handler)
@@ -74,12 +77,19 @@ class Interrupts:
             handle()
 
     def __enter__(self):
-        self._handle_waiting()
-        self._depth += 1
+        if _in_main_thread():
+            self._handle_waiting()
+            self._depth += 1
 
     def __exit__(self, *_):
-        self._depth -= 1
-        self._handle_waiting()
+        if _in_main_thread():
+            self._depth -= 1
+            self._handle_waiting()
+
+
+def _in_main_thread():
+    # Python handles signals there only.
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def _is_caught(frame):

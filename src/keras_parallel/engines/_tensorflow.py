@@ -7,7 +7,9 @@ can be had only between its import and its first use.
 """
 
 import importlib.abc
+import importlib.util
 import sys
+import typing
 
 from keras_parallel._logging import logger
 
@@ -24,11 +26,13 @@ def keep_off_accelerators(only_feeds) -> None:
         only_feeds: Called once TensorFlow is imported; whether it only feeds
             data.
     """
-    if sys.modules.get(_NAME) is not None:
-        if only_feeds():
-            _hide(sys.modules[_NAME])
-        return
-    sys.meta_path.insert(0, _AfterImport(only_feeds))
+    module = sys.modules.get(_NAME)
+    if type(module).__name__ == "_LazyModule":
+        return  # Looking into it would import it.
+    if module is None:
+        sys.meta_path.insert(0, _AfterImport(only_feeds))
+    elif only_feeds():
+        _hide(module)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -36,34 +40,51 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, only_feeds):
         self._only_feeds = only_feeds
+        self._asks_the_others = False
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != _NAME:
+        # The others may ask all finders again, as this one does.
+        if fullname != _NAME or self._asks_the_others:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                self._watch(spec.loader)
-                return spec
-        return None
+        self._asks_the_others = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asks_the_others = False
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _ThenHide(spec.loader, self._only_feeds)
+        return spec
 
-    def _watch(self, loader):
-        if loader is None:
-            return
-        exec_module = loader.exec_module
 
-        def then_hide(module):
-            exec_module(module)
-            if self._only_feeds():
-                _hide(module)
+class _ThenHide(importlib.abc.Loader):
+    """Loads as another loader does, and then hides accelerators.
 
-        loader.exec_module = then_hide
+    That one may be shared with other modules, so it stays as it is.
+    """
+
+    def __init__(self, loader, only_feeds):
+        self._loader = loader
+        self._only_feeds = only_feeds
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: typing.Any):
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if self._only_feeds():
+            _hide(module)
 
 
 def _hide(tensorflow):
-    config = tensorflow.config
+    config: typing.Any = getattr(tensorflow, "config", None)
+    if not hasattr(config, "set_visible_devices"):
+        return  # Another module of that name.
     for kind in ("GPU", "TPU"):
         visible = config.get_visible_devices(kind)
         if not visible or visible != config.list_physical_devices(kind):

@@ -11,7 +11,9 @@ import json
 import os
 import pathlib
 import shutil
+import threading
 import zipfile
+import zlib
 from collections.abc import Iterator
 
 import keras
@@ -27,6 +29,7 @@ _SUFFIXES = {
     "save": (".keras", ".h5", ".hdf5"),
     "save_weights": (".weights.h5",),
 }
+_ALL_SUFFIXES = (".weights.h5", ".keras", ".h5", ".hdf5")
 
 
 def write_whole(model, method, path, overwrite, options):
@@ -59,9 +62,12 @@ def write_whole(model, method, path, overwrite, options):
 
 @contextlib.contextmanager
 def _replaced_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    # What a process that was killed has left is written over by the next one
-    # with its number, and is nothing that `ls *.keras` shows.
-    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    # Short, since names have a limit; of one thread and one target; and nothing
+    # that `ls *.keras` shows. What a process that was killed has left is
+    # written over by the next one with its number.
+    suffix = next(s for s in _ALL_SUFFIXES if target.name.endswith(s))
+    writer = f"{threading.get_native_id()}-{zlib.crc32(target.name.encode())}"
+    partial = target.with_name(f".partial-{writer}{suffix}")
     try:
         yield partial
         if target.exists():

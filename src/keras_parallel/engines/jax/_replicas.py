@@ -1,6 +1,7 @@
 """Replicas on JAX: state on every device, batches split by rows."""
 
 import contextlib
+import threading
 
 import jax
 import numpy as np
@@ -38,7 +39,10 @@ class JaxReplicas(Replicas):
         # Where Keras keeps a model that is not parallel.
         self.home = next(iter(jax.numpy.zeros(()).devices()))
         self._layouts = {}
-        self._running = False
+        # How many methods run, one inside another or in several threads.
+        self._depth = 0
+        # A step consumes the state that it is given: one thread at a time.
+        self.lock = threading.RLock()
         self.interrupts = Interrupts()
 
     @property
@@ -95,20 +99,21 @@ class JaxReplicas(Replicas):
 
     @contextlib.contextmanager
     def running(self, model):
-        if self._running:
-            yield
-            return
-        self._running = True
+        with self.lock:
+            self._depth += 1
         try:
             with self.interrupts.watched():
                 try:
                     yield
                 finally:
-                    with self.interrupts:
-                        for state in model._keras_parallel.states.values():
-                            state.bring_home()
+                    with self.lock, self.interrupts:
+                        # Another thread may still run a method.
+                        if self._depth == 1:
+                            for state in model._keras_parallel.states.values():
+                                state.bring_home()
         finally:
-            self._running = False
+            with self.lock:
+                self._depth -= 1
 
 
 def _is_numeric(leaf):

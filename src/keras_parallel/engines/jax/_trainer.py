@@ -45,9 +45,10 @@ class JaxTrainerLayer(_Trainer):
             if kinds.get(kind)
         ]
         replicas = self._keras_parallel.replicas
-        state = StepState(groups, replicas.on_each, replicas.home)
-        self._keras_parallel.states[_step_that_takes(kinds)] = state
-        return state.read()
+        with replicas.lock:
+            state = StepState(groups, replicas.on_each, replicas.home)
+            self._keras_parallel.states[_step_that_takes(kinds)] = state
+            return state.read()
 
     def jax_state_sync(self):
         self._jax_state_synced = True
@@ -136,7 +137,7 @@ def _placed(model, method, batch):
 def _on_replicas(model, kind):
     function = getattr(model, f"{kind}_function")
     states = model._keras_parallel.states
-    interrupts = model._keras_parallel.replicas.interrupts
+    replicas = model._keras_parallel.replicas
     source = Input(model._keras_parallel.batch_preparation(model, kind))
     # Keras makes another function for several steps, which reads how many.
     several = model.steps_per_execution > 1
@@ -148,8 +149,8 @@ def _on_replicas(model, kind):
         batches = list(itertools.islice(source.batches(iterator), count))
         # The state that Keras hands over is the one it got back last; a
         # callback may have assigned variables since.
-        state = states[kind]
-        with interrupts:  # The step consumes the state that it is given.
+        with replicas.lock, replicas.interrupts:
+            state = states[kind]
             outputs, new = function(state.read(), iter(batches))
             state.write(new)
         return outputs, new
