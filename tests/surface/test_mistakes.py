@@ -1189,3 +1189,103 @@ def test_what_one_device_takes_is_taken(name):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     for a, b in zip(one[2], several[2]):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+# Errors of the user's own, beside what looks like a mistake and is none.
+
+
+def fail(error):
+    raise error
+
+
+class FailsAtTheEnd(keras.callbacks.Callback):
+    def __init__(self, change, error):
+        super().__init__()
+        self.change, self.error = change, error
+
+    def on_train_end(self, logs=None):
+        self.change(self.model)
+        fail(self.error)
+
+
+class FailingLayer(layers.Layer):
+    def call(self, inputs, training=False):
+        if training:
+            raise ValueError("the shape of my table")
+        return inputs[0]
+
+
+def with_a_table():
+    inputs = [keras.Input((6,)), keras.Input((6,))]
+    outputs = layers.Dense(1)(FailingLayer(name="failing")(inputs))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    return model
+
+
+class ForgetsLogs(keras.Model):
+    def train_step(self, *args):
+        if not args:
+            logs = {}
+        return logs
+
+
+def forgets_logs():
+    inputs = keras.Input((6,))
+    model = ForgetsLogs(inputs, layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    return model
+
+
+def freeze(model):
+    model.layers[-1].trainable = False
+
+
+def drop_the_optimizer(model):
+    model.optimizer = None
+
+
+OWN_ERRORS = {
+    "a callback that freezes and fails": (
+        one_output,
+        lambda m: m.fit(
+            X,
+            Y,
+            callbacks=[FailsAtTheEnd(freeze, FileNotFoundError("mine"))],
+            **SILENT,
+        ),
+        FileNotFoundError,
+    ),
+    "a callback that drops the optimizer and fails": (
+        one_output,
+        lambda m: m.fit(
+            X,
+            Y,
+            callbacks=[FailsAtTheEnd(drop_the_optimizer, KeyError("mine"))],
+            **SILENT,
+        ),
+        KeyError,
+    ),
+    "a step that forgets its logs": (
+        forgets_logs,
+        lambda m: m.fit(X, Y, **SILENT),
+        UnboundLocalError,
+    ),
+    "a layer that fails for a table of other rows": (
+        with_a_table,
+        lambda m: m.train_on_batch([X, X[:3]], Y),
+        ValueError,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(OWN_ERRORS))
+def test_errors_of_the_users_own_stay_theirs(name):
+    make_model, act, kind = OWN_ERRORS[name]
+    messages = []
+    for parallelize in (lambda m: m, lambda m: kp.data_parallel(m, 2)):
+        with pytest.raises(kind) as caught:
+            act(parallelize(make_model()))
+        assert not isinstance(caught.value, _errors.KerasParallelError)
+        messages.append(str(caught.value).split("Arguments")[0])
+    assert messages[0] == messages[1]

@@ -6,9 +6,14 @@ Keras would find out after it has trained, or not at all.
 """
 
 import inspect
+import os
+import re
+import sysconfig
+import traceback
 
 import keras
 
+import keras_parallel
 from keras_parallel._errors import KerasParallelError
 from keras_parallel.strategies import _data_mistakes
 from keras_parallel.strategies import _mistakes
@@ -17,6 +22,12 @@ from keras_parallel.strategies._wording import error
 
 # In place of a batch where none came.
 NO_BATCH = object()
+# Where code that is not the user's lies.
+_LIBRARIES = (
+    *{sysconfig.get_path(k) for k in ("stdlib", "purelib", "platlib")},
+    os.path.dirname(keras.__file__),
+    os.path.dirname(keras_parallel.__file__),
+)
 # What Keras lacks where it did not expect that.
 _LACKED = ("'logs'", "'batch_outputs'")
 
@@ -61,6 +72,9 @@ def mistake_in_batch(failure, model, batch):
 def _mistake(failure, model, method, args, kwargs, batch):
     if isinstance(failure, KerasParallelError) or not _is_of_engine(failure):
         return None
+    in_step = batch is not None and batch is not NO_BATCH
+    if _is_of_users_code(failure, in_step):
+        return None
     call = _Call.bind(model, method, args, kwargs)
     if call is None:
         return None
@@ -81,6 +95,26 @@ def _is_of_engine(failure):
     # An exception of a class of the user's own is theirs to catch.
     module = type(failure).__module__.partition(".")[0]
     return module in ("builtins", "keras", keras.config.backend())
+
+
+def _is_of_users_code(failure, in_step):
+    """Whether code of the user's failed: a callback, a generator, a layer.
+
+    Keras removes its own frames from a traceback, so that the last one left
+    may be code of the user's that called Keras. In a step it mostly is, unless
+    it raises.
+    """
+    frames = traceback.extract_tb(failure.__traceback__)
+    users = [frame for frame in frames if _is_users_file(frame.filename)]
+    return bool(users) and (not in_step or _raises(users[-1]))
+
+
+def _is_users_file(name):
+    return not name.startswith(("<frozen", *_LIBRARIES))
+
+
+def _raises(frame):
+    return bool(re.search(r"(?:^|[:;]\s*)raise\b", frame.line or ""))
 
 
 def _raise_first(errors):
@@ -224,8 +258,10 @@ def _wrong_compilation(call):
 def _is_no_batch(failure, batch):
     if isinstance(failure, StopIteration):
         return batch is NO_BATCH
-    return isinstance(failure, UnboundLocalError) and any(
-        name in str(failure) for name in _LACKED
+    return (
+        isinstance(failure, UnboundLocalError)
+        and batch is None
+        and any(name in str(failure) for name in _LACKED)
     )
 
 
