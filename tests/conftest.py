@@ -1,11 +1,21 @@
 """The backend and the virtual devices of all tests, before Keras starts."""
 
 import os
+import pathlib
 
 # Others are installed beside it, to feed data.
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
-import keras_parallel
+# Tests compile the same programs of one device again and again.
+_CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "xla"
+for _name, _value in {
+    "JAX_COMPILATION_CACHE_DIR": str(_CACHE),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+import keras_parallel  # noqa: E402  the environment comes first
 
 NUM_VIRTUAL_DEVICES = 8
 
