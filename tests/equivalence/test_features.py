@@ -171,6 +171,28 @@ def test_mixed_precision(policy, devices):
     assert_steps_equal(make, devices)
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_fault_shows_in_mixed_precision(policy):
+    """Its digits are few, and enough: for gradients a fifth too large."""
+
+    def faulty(model, devices):
+        parallel = kp.data_parallel(model, devices)
+        right = parallel.compute_loss
+
+        def larger(*args, **kwargs):
+            loss = right(*args, **kwargs)
+            return loss + 0.2 * (loss - keras.ops.stop_gradient(loss))
+
+        parallel.compute_loss = larger
+        return parallel
+
+    make = of_policy(policy, lambda: make_model(models.sgd()))
+    with pytest.raises(kp._errors.NotEqualError, match="In step 1"):
+        kp.testing.assert_trains_like_one_device(
+            make, batches, devices=2, steps=6, parallelize=faulty
+        )
+
+
 @pytest.mark.parametrize("devices", DEVICES)
 def test_a_step_that_overflows_is_left_out_on_every_device(devices):
     """H07: the decision is one for all devices."""

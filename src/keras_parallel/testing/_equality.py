@@ -17,7 +17,6 @@ from keras_parallel.strategies.data import data_parallel
 from keras_parallel.testing import _state
 from keras_parallel.testing._run import Run
 from keras_parallel.testing._run import anew
-from keras_parallel.testing._yardstick import NOISE
 from keras_parallel.testing._yardstick import Yardstick
 
 # Relative to the largest entry of a tensor, float32. One step from one state
@@ -260,7 +259,7 @@ def _check_one_step(one, many, yardstick, step, devices):
         if difference > ONE_STEP:
             own = yardstick.one_step(step).get(name, 0.0)
             allowed = max(ONE_STEP, YARDSTICKS * own)
-            if own > NOISE:
+            if own > yardstick.noise_level:
                 continue
             if difference > allowed:
                 raise NotEqualError(

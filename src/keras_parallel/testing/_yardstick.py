@@ -13,8 +13,10 @@ from keras_parallel.testing._run import Run
 from keras_parallel.testing._run import rows_of
 
 # A tensor that one device reproduces no better than this in one step holds
-# rounding noise only.
-NOISE = 1e-3
+# rounding noise only: this, or so many units in the last place of what the
+# model computes in.
+_NOISE = 1e-3
+_NOISE_UNITS = 16
 
 # Each yardstick is the largest of this many changes: one may be lucky.
 _CHANGES = 3
@@ -47,6 +49,7 @@ class Yardstick:
             self._other.train()
         self._permute = not (one.keeps_rows() or self._other.draws_numbers())
         self._unit, dtype = _coarsest_rounding(one.model)
+        self.noise_level = max(_NOISE, _NOISE_UNITS * self._unit)
         self.of = f"weights rounded{dtype} differently"
         if self._permute:
             self.of = f"rows permuted and {self.of}"
@@ -61,7 +64,7 @@ class Yardstick:
         if start == steps:
             return 0.0
         found = self._differences(start, steps, _state.differences)
-        if max(found.values()) > NOISE:
+        if max(found.values()) > self.noise_level:
             self.one_step(steps - 1)
         return max(
             (d for name, d in found.items() if name not in self.noise),
@@ -76,7 +79,7 @@ class Yardstick:
         # Every digit counts here: this is compared with tensors of which
         # one device itself may reproduce few.
         found = self._differences(step, step + 1, _state.raw_differences)
-        self.noise |= {name for name, d in found.items() if d > NOISE}
+        self.noise |= {n for n, d in found.items() if d > self.noise_level}
         return found
 
     def _differences(self, start, stop, differences):
