@@ -171,6 +171,24 @@ def test_weights_for_a_new_training_leave_the_random_state(tmp_path):
     np.testing.assert_array_equal(before, helpers.arrays(seeds))
 
 
+def test_a_tied_embedding_is_stored_once(tmp_path):
+    """A10: and it is one variable again when it is loaded."""
+    inputs = keras.Input((5,), dtype="int32")
+    embedding = layers.ReversibleEmbedding(11, 4, name="embedding")
+    model = keras.Model(inputs, embedding(embedding(inputs), reverse=True))
+    model.compile(models.sgd(), "mse")
+    tokens = np.arange(40).reshape(8, 5) % 11
+    targets = np.ones((8, 5, 11), "float32")
+    parallel = kp.data_parallel(model, 2)
+    parallel.fit(tokens, targets, verbose=0)
+    parallel.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert len(loaded.weights) == len(parallel.weights) == 1
+    helpers.assert_close(loaded.get_weights(), parallel.get_weights(), 0)
+    losses = [m.train_on_batch(tokens, targets) for m in (loaded, parallel)]
+    helpers.assert_close(*losses)
+
+
 @pytest.mark.filterwarnings("ignore:The `native_serialization` parameter")
 def test_exported_serves_what_predict_gives(tmp_path):
     tensorflow = pytest.importorskip("tensorflow")

@@ -363,3 +363,40 @@ def test_gradients_through_sorting_rows(devices):
         return model
 
     assert_equal_to_one_device(make_model, (X, Y), devices, batch_size=16)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("regularizer", [None, "l2"])
+def test_a_regularizer_counts_once(devices, regularizer):
+    """T04: the same `evaluate` and step for any number of replicas."""
+    make_model = functional(
+        lambda x: layers.Dense(1, kernel_regularizer=regularizer)(x)
+    )
+    x, y = models.regression(12, np.random.default_rng(0))
+    plain, parallel = assert_equal_to_one_device(make_model, (x, y), devices)
+    helpers.assert_close(
+        plain.evaluate(x, y, verbose=0), parallel.evaluate(x, y, verbose=0)
+    )
+
+
+def test_the_loss_of_a_custom_step_is_that_of_the_whole_batch():
+    """T14: not that of the first replica."""
+
+    class Own(keras.Model):
+        def train_step(self, state, data):
+            logs, state = super().train_step(state, data)
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+            y_pred, _ = self.stateless_call(state[0], state[1], x)
+            return logs | {"own": ops.mean((y - y_pred) ** 2)}, state
+
+    def make_model():
+        inputs = keras.Input((6,))
+        model = Own(inputs, layers.Dense(1)(inputs))
+        model.compile(models.sgd(), "mse")
+        return model
+
+    # Each device gets targets of another size.
+    y = Y * np.repeat([1.0, 100.0], 12)[:, None].astype("float32")
+    assert_equal_to_one_device(
+        make_model, (X, y), 2, batch_size=24, shuffle=False
+    )
