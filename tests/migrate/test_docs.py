@@ -132,7 +132,7 @@ assert any((a != b).any() for a, b in zip(before, discriminator.get_weights()))
     ("page", "before", "after"),
     [
         ("from_keras_2", KERAS_2_SETUP, KERAS_2_CHECK),
-        ("from_keras_distribution", "", ""),
+        pytest.param("from_keras_distribution", "", "", marks=pytest.mark.full),
         ("from_mirrored_strategy", "", ""),
     ],
 )
