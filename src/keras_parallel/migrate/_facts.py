@@ -87,7 +87,14 @@ class Facts(cst.CSTVisitor):
         # The name of `keras` itself at module level.
         self.keras_root: str | None = None
         self.imports_keras = False
-        self.imports_tensorflow_keras = False
+        # Whether any name of Keras is there, `tf.keras` among them.
+        self.uses_keras = False
+        # Whether a name is there that only Keras 3 has.
+        self.is_keras_3 = False
+        self.uses_multi_gpu_model = False
+        # Methods that the classes of the script define, and these classes.
+        self.own_methods: set[str] = set()
+        self.own_classes: set[str] = set()
         # `model` or `self.model` -> how often it is assigned.
         self.assigned: Counter[str] = Counter()
         self.models: set[str] = set()
@@ -141,6 +148,35 @@ class Facts(cst.CSTVisitor):
         owner = self.key(node.value)
         return owner in {"optimizer", ".optimizer"} | self.optimizers
 
+    def owner_of_method(self, node: cst.CSTNode) -> str | None:
+        """Who has a method that the script defines: `keras` or `script`.
+
+        `None` where it cannot be told.
+        """
+        if isinstance(node, cst.Name) and node.value in ("self", "cls"):
+            return "script"
+        values = [node] if isinstance(node, cst.Call) else []
+        values = values or self._values.get(self.key(node), [])
+        owners = {self._maker(value) for value in values}
+        return owners.pop() if len(owners) == 1 else None
+
+    def _maker(self, value):
+        called = called_name(value, self.names)
+        if called is not None and (
+            called in MODELS
+            or called.startswith("keras.applications.")
+            or called
+            in (_names.MULTI_GPU_MODEL, "keras_parallel.multi_gpu_model")
+        ):
+            return "keras"
+        if (
+            isinstance(value, cst.Call)
+            and isinstance(value.func, cst.Name)
+            and value.func.value in self.own_classes
+        ):
+            return "script"
+        return None
+
     def has_layer(self, name: str) -> bool:
         """Whether the script itself names something so."""
         return name in self._layer_names
@@ -173,11 +209,28 @@ class Facts(cst.CSTVisitor):
         return False
 
     def _note_import(self, full):
-        first = full.partition(".")[0]
-        if first == "keras":
+        if full.partition(".")[0] == "keras":
             self.imports_keras = True
-        elif _names.old_name(full).partition(".")[0] == "keras":
-            self.imports_tensorflow_keras = True
+        self._note_use(full)
+
+    def _note_use(self, full):
+        old = _names.old_name(_names.plain(full))
+        if _names.is_keras(old):
+            self.uses_keras = True
+        if old in (_names.MULTI_GPU_MODEL, "keras_parallel.multi_gpu_model"):
+            self.uses_multi_gpu_model = True
+        if _names.is_keras_3(old):
+            self.is_keras_3 = True
+
+    def visit_Attribute(self, node):
+        full = self.names.imported(node)
+        if full is not None:
+            self._note_use(full)
+
+    def visit_SimpleString(self, node):
+        value = node.evaluated_value
+        if isinstance(value, str) and value.endswith(".keras"):
+            self.is_keras_3 = True
 
     def _note_root(self, node, name):
         line = self.names.parents[node]
@@ -189,6 +242,10 @@ class Facts(cst.CSTVisitor):
 
     def visit_ClassDef(self, node):
         self.bound.add(node.name.value)
+        self.own_classes.add(node.name.value)
+        for member in node.body.body:
+            if isinstance(member, cst.FunctionDef):
+                self.own_methods.add(member.name.value)
 
     def visit_Param(self, node):
         self.bound.add(node.name.value)
@@ -210,6 +267,11 @@ class Facts(cst.CSTVisitor):
     def visit_Assign(self, node):
         for target in node.targets:
             self._note_assignment(target.target, node.value)
+            # Keras 2 read this variable too, for its own backends.
+            if "KERAS_BACKEND" in self.code(target.target) and literal(
+                node.value
+            ) in ("jax", "torch"):
+                self.is_keras_3 = True
 
     def visit_AnnAssign(self, node):
         if node.value is not None:

@@ -139,6 +139,14 @@ GONE = {
     ),
     "keras.backend.switch": "Use `keras.ops.where`.",
     "keras.backend.variable": "Use `keras.Variable`.",
+    "keras.layers.AtrousConvolution1D": (
+        "Use `keras.layers.Conv1D` with `dilation_rate=`."
+    ),
+    "keras.layers.AtrousConvolution2D": (
+        "Use `keras.layers.Conv2D` with `dilation_rate=`."
+    ),
+    "keras.layers.ConvRecurrent2D": "Use `keras.layers.ConvLSTM2D`.",
+    "keras.layers.Deconvolution3D": "Use `keras.layers.Conv3DTranspose`.",
     "keras.layers.Highway": "Write it as a layer of your own.",
     "keras.layers.LocallyConnected1D": "Write it as a layer of your own.",
     "keras.layers.LocallyConnected2D": "Write it as a layer of your own.",
@@ -147,6 +155,9 @@ GONE = {
         "Build the model from `keras.Input` with "
         "`keras.layers.concatenate([a, b])` or another of its kind."
     ),
+    "keras.layers.ParametricSoftplus": "Write it as a layer of your own.",
+    "keras.layers.Recurrent": "Use `keras.layers.RNN` with a cell.",
+    "keras.layers.SReLU": "Write it as a layer of your own.",
     "keras.layers.ThresholdedReLU": (
         "Use `keras.layers.Lambda` with `keras.ops.where`."
     ),
@@ -212,10 +223,30 @@ TENSORFLOW_BESIDE = (
     "tensorflow.uint8",
 )
 
+_ONLY_KERAS_3 = (
+    "keras.Operation",
+    "keras.Variable",
+    "keras.config",
+    "keras.distribution",
+    "keras.ops",
+    "keras.random",
+    "keras.saving",
+    "keras.tree",
+    "keras.utils.PyDataset",
+    "keras_parallel",
+)
+
 
 def is_keras(name: str) -> bool:
     """Whether a dotted name is one of Keras."""
     return name.partition(".")[0] == "keras"
+
+
+def is_keras_3(name: str) -> bool:
+    """Whether a dotted name is one that only Keras 3 has."""
+    return any(
+        name == new or name.startswith(new + ".") for new in _ONLY_KERAS_3
+    )
 
 
 def plain(name: str) -> str:

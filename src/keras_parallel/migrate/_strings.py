@@ -115,6 +115,8 @@ class Strings(cst.CSTVisitor):
         if not (isinstance(key, str) and OLD_OUTPUT.fullmatch(key)):
             return
         facts = self.context.facts
+        if facts.is_keras_3 or not facts.uses_multi_gpu_model:
+            return
         if facts.has_layer(key):
             return
         if key in facts.output_names and isinstance(node.key, cst.SimpleString):
@@ -156,6 +158,13 @@ class Strings(cst.CSTVisitor):
                 new = _names.LOSS_STRINGS.get(str(node.evaluated_value))
                 if new is not None:
                     changed[node] = new
+
+            def visit_DictElement(self, node):
+                node.value.visit(self)
+                return False  # The key is the name of an output.
+
+            def visit_Call(self, node):
+                return False  # What a call is given is no loss by string.
 
         node.visit(Losses())
 
