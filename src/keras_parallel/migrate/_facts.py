@@ -108,6 +108,8 @@ class Facts(cst.CSTVisitor):
         self.rate_setter: str | None = None
         self._set_rates: list[cst.Attribute] = []
         self.metrics: set[str] = set()
+        self.metric_nodes: set[cst.CSTNode] = set()
+        self._given_metrics: list[cst.BaseExpression] = []
         self.output_names: dict[str, str] = {}
         self.session_lines: set[cst.SimpleStatementLine] = set()
         self._values: dict[str, list[cst.BaseExpression]] = {}
@@ -123,6 +125,9 @@ class Facts(cst.CSTVisitor):
                 self.rate_setter = f"`{self.code(target)} = ...`"
         self._decide_sessions()
         self._decide_outputs()
+        for given in self._given_metrics:
+            value = self.value_of(given)
+            self._note_metrics(given if value is None else value)
 
     def code(self, node: cst.CSTNode) -> str:
         return self.module.code_for_node(node)
@@ -132,6 +137,13 @@ class Facts(cst.CSTVisitor):
         if not isinstance(node, cst.Name):
             return None
         values = self._values.get(node.value, [])
+        return values[0] if len(values) == 1 else None
+
+    def only_value_of(
+        self, node: cst.Name | cst.Attribute
+    ) -> cst.BaseExpression | None:
+        """As `value_of`, and for `self.path` too."""
+        values = self._values.get(self.key(node), [])
         return values[0] if len(values) == 1 else None
 
     def is_trained_as_compiled_before(self, name: str, line: int) -> bool:
@@ -327,6 +339,9 @@ class Facts(cst.CSTVisitor):
             if verb == "assign" and owner == ".learning_rate":
                 self.rate_setter = "`learning_rate.assign(...)`"
             if verb == "compile":
+                metrics = argument_of(node, 2)
+                if metrics is not None:
+                    self._given_metrics.append(metrics)
                 self._compiled.setdefault(owner, []).append(
                     self.names.line(node)
                 )
@@ -342,7 +357,21 @@ class Facts(cst.CSTVisitor):
             if keyword == "name" and isinstance(value, str):
                 self._layer_names.add(value)
             if keyword == "metrics":
-                self.metrics |= strings_in(argument.value)
+                self._given_metrics.append(argument.value)
+
+    def _note_metrics(self, given):
+        facts = self
+
+        class Metrics(cst.CSTVisitor):
+            def visit_SimpleString(self, node):
+                facts.metrics.add(str(node.evaluated_value))
+                facts.metric_nodes.add(node)
+
+            def visit_DictElement(self, node):
+                node.value.visit(self)
+                return False  # The key is the name of an output.
+
+        given.visit(Metrics())
 
     def visit_DictElement(self, node):
         key = literal(node.key)
@@ -471,18 +500,6 @@ def literal(node: cst.BaseExpression | None) -> object:
         return ast.literal_eval(cst.Module([]).code_for_node(node).strip())
     except (ValueError, SyntaxError, TypeError):
         return None
-
-
-def strings_in(node: cst.CSTNode) -> set[str]:
-    """All strings that are written inside `node`."""
-    found = set()
-
-    class Strings(cst.CSTVisitor):
-        def visit_SimpleString(self, node):
-            found.add(node.evaluated_value)
-
-    node.visit(Strings())
-    return found
 
 
 def called_name(node: cst.CSTNode, names: Names) -> str | None:

@@ -127,6 +127,11 @@ class _Rewriter(cst.CSTTransformer):
             return changed_string(updated_node, self.strings[original_node])
         return updated_node
 
+    def leave_FormattedStringText(self, original_node, updated_node):
+        if original_node in self.strings:
+            return changed_string(updated_node, self.strings[original_node])
+        return updated_node
+
     # ---- expressions
 
     def leave_Call(self, original_node, updated_node):
