@@ -935,3 +935,247 @@ def test_outputs_that_are_called_like_a_loss():
 )
 def test_layers_that_are_gone_are_said_where_they_are_imported(name):
     unchanged(f"from keras.layers import Dense, {name}\n{name}(2)\n", notes=1)
+
+
+# ---- files, all places or none
+
+
+def test_a_name_without_a_suffix_is_renamed_where_weights_are_saved():
+    text = text_of(
+        """
+        from keras.models import Sequential
+        model = Sequential(name="lstm")
+        registry = {"lstm": model}
+        model.save_weights("lstm")
+        model.load_weights("lstm")
+        """
+    )
+    assert text.count('"lstm"') == 2
+    assert text.count('_weights("lstm.weights.h5")') == 2
+
+
+def test_a_name_without_a_suffix_that_stands_elsewhere():
+    unchanged(
+        """
+        from keras.models import Sequential
+        name = "lstm"
+        model = Sequential(name=name)
+        model.save_weights(name)
+        """,
+        notes=1,
+    )
+
+
+JOINED = """
+import os
+from keras.models import Sequential
+from keras.callbacks import ModelCheckpoint
+model = Sequential()
+if os.path.exists(PATH):
+    model.load_weights(PATH)
+model.save_weights(PATH)
+ModelCheckpoint(PATH, save_weights_only=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "renamed"),
+    [
+        ("os.path.join(out, 'w.h5')", "os.path.join(out, 'w.weights.h5')"),
+        ("out + '.h5'", "out + '.weights.h5'"),
+        ("out + '/w.hdf5'", "out + '/w.weights.h5'"),
+        ("'%d.h5' % n", "'%d.weights.h5' % n"),
+        ("'{}.h5'.format(n)", "'{}.weights.h5'.format(n)"),
+        ("f'{out}/w.h5'", "f'{out}/w.weights.h5'"),
+        (
+            "os.path.join(out, f'{n}.h5')",
+            "os.path.join(out, f'{n}.weights.h5')",
+        ),
+    ],
+)
+def test_a_path_that_is_put_together(path, renamed):
+    text = text_of(JOINED.replace("PATH", path))
+    assert text.count(renamed) == 4
+    assert path not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        ("'ep_%d.h5' % 3", "'ep_3.h5'"),
+        ("name + '.h5'", "'net.h5'"),
+        ("os.path.join(out, 'w.h5')", "'out/w.h5'"),
+        ("'out/w.h5'", "os.path.join(out, 'w.h5')"),
+        ("f'{name}.h5'", "'net.h5'"),
+    ],
+)
+def test_a_path_that_is_written_in_two_ways_is_left(path, other):
+    text = JOINED.replace("PATH", path) + f"model.load_weights({other})\n"
+    done = migrate(text)
+    lines = {note.line for note in done.notes}
+    changed = done.text != text
+    assert (changed, lines) == (False, {7, 8, 9, 10})
+
+
+def test_one_path_for_weights_and_a_model():
+    unchanged(
+        """
+        import keras
+        model.save_weights('a.h5')
+        model.save('a.h5')
+        """,
+        notes=2,
+    )
+
+
+@pytest.mark.parametrize("path", ["f'{out}{suffix}'", "args.path", "path()"])
+def test_a_path_whose_end_is_not_written(path):
+    unchanged(f"import keras\nmodel.save_weights({path})\n", notes=1)
+
+
+def test_a_checkpoint_of_weights_by_position():
+    text = text_of(
+        """
+        from keras.callbacks import ModelCheckpoint
+        ModelCheckpoint("a.h5", "loss", 1, True, True)
+        ModelCheckpoint("b.hdf5", "loss", 1, True, False, "auto", 1)
+        """
+    )
+    assert 'ModelCheckpoint("a.weights.h5", "loss", 1, True, True)' in text
+    assert 'ModelCheckpoint("b.keras", "loss", 1, True, False, "auto")' in text
+
+
+# ---- accuracy, all places or a note
+
+
+@pytest.mark.parametrize(
+    "metrics", ["['accuracy']", "metrics=['accuracy']", "metrics=METRICS"]
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "logs.get('acc')",
+        "logs['val_acc']",
+        "history.history.get('val_acc')",
+        "'val_acc' in history.history",
+        "hist['acc']",
+        "EarlyStopping('val_acc')",
+        "ReduceLROnPlateau('val_acc', 0.5)",
+        "ModelCheckpoint('a.keras', 'val_acc')",
+        "EarlyStopping(monitor=watched)",
+    ],
+)
+def test_accuracy_is_renamed(metrics, line):
+    text = f"""
+from keras.callbacks import EarlyStopping, ModelCheckpoint
+from keras.callbacks import ReduceLROnPlateau
+METRICS = ['accuracy']
+watched = 'val_acc'
+model.compile('sgd', 'mse', {metrics})
+hist = history.history
+EarlyStopping(watched)
+{line}
+"""
+    new = text_of(text)
+    assert "acc'" not in new
+    assert new == text.lstrip().replace("acc'", "accuracy'")
+
+
+def test_accuracy_in_a_path_of_two_parts():
+    text = text_of(
+        """
+        from keras.callbacks import ModelCheckpoint
+        model.compile('sgd', 'mse', ['accuracy'])
+        ModelCheckpoint(folder + '{val_acc:.2f}' + '.hdf5')
+        """
+    )
+    assert "folder + '{val_accuracy:.2f}' + '.keras'" in text
+
+
+def test_accuracy_where_nobody_can_tell():
+    unchanged(
+        """
+        import keras
+        model.compile('sgd', 'mse', ['accuracy'])
+        for key in ('val_acc', 'loss'):
+            print(key, 'acc')
+        """,
+        notes=1,
+    )
+
+
+def test_models_of_both_spellings():
+    unchanged(
+        """
+        import keras
+        model.compile('sgd', 'mse', ['accuracy'])
+        other.compile('sgd', 'mse', ['acc'])
+        print(history.history['acc'])
+        """,
+        notes=1,
+    )
+
+
+# ---- generators against discriminators
+
+
+GAN = """
+from keras.optimizers import Adam
+optimizer = Adam(0.1)
+d.compile('sgd', 'mse')
+d.trainable = False
+c.compile('sgd', 'mse')
+while True:
+    d.train_on_batch(x, y)
+    c.train_on_batch(z, y)
+"""
+
+
+def test_a_discriminator_that_is_frozen_after_it_was_compiled():
+    (note,) = migrate(GAN).notes
+    assert note.line == 5
+    assert "`d.trainable = False` after it was compiled" in note.text
+
+
+def test_the_advice_for_a_discriminator_was_followed():
+    unchanged(
+        GAN.replace("    d.", "    d.trainable = True\n    d.").replace(
+            "    c.", "    d.trainable = False\n    c."
+        )
+    )
+
+
+def test_a_discriminator_that_is_thawed_is_not_accused():
+    text = GAN.replace("    c.", "    d.trainable = True\n    c.")
+    assert [note.line for note in migrate(text).notes] == [5]
+
+
+def test_one_optimizer_for_two_models():
+    text = GAN.replace("'sgd'", "optimizer")
+    notes = [n for n in migrate(text).notes if "optimizer of another" in n.text]
+    assert [note.line for note in notes] == [6]
+    unchanged(
+        """
+        from keras.optimizers import Adam
+        first, second = Adam(0.1), Adam(0.1)
+        optimizer = Adam(0.1)
+        d.compile(first, 'mse')
+        c.compile(second, 'mse')
+        e.compile(optimizer, 'mse')
+        e.compile(optimizer, 'mse')
+        """
+    )
+
+
+def test_the_optimizer_of_a_template_and_its_wrapper():
+    source = """
+        from keras.optimizers import Adam
+        from keras_parallel import multi_gpu_model
+        optimizer = Adam(0.1)
+        parallel = multi_gpu_model(model, 2)
+        model.compile(optimizer, 'mse')
+        parallel.compile(optimizer, 'mse')
+        """
+    unchanged(
+        source.replace("import Adam", "import Adam\n        import keras")
+    )

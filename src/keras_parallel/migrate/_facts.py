@@ -102,7 +102,11 @@ class Facts(cst.CSTVisitor):
         self.parallel: Counter[str] = Counter()
         # `model` -> the lines that compile it.
         self._compiled: dict[str, list[int]] = {}
-        self._trained: set[str] = set()
+        # `model` -> the lines that train it, and those that set `trainable`.
+        self._trained: dict[str, list[int]] = {}
+        self._trainable: dict[str, list[tuple[int, bool]]] = {}
+        # `optimizer` -> the models that are compiled with it.
+        self._optimized: dict[str, list[tuple[str, cst.Call]]] = {}
         self._wrappers: dict[str, set[str]] = {}
         self.scopes_on_gpus = False
         self.rate_setter: str | None = None
@@ -146,11 +150,37 @@ class Facts(cst.CSTVisitor):
         values = self._values.get(self.key(node), [])
         return values[0] if len(values) == 1 else None
 
-    def is_trained_as_compiled_before(self, name: str, line: int) -> bool:
-        """Whether a model is trained, and compiled before `line` only."""
+    def freezes_what_trains(self, name: str, line: int) -> bool:
+        """Whether `trainable = False` in `line` stops a model from learning.
+
+        It was compiled before that line, and a line that trains it follows
+        no line that sets `trainable` to `True` again.
+        """
         names = {name, *self._wrappers.get(name, ())}
-        lines = [at for n in names for at in self._compiled.get(n, [])]
-        return bool(names & self._trained and lines) and max(lines) < line
+        compiled = [at for n in names for at in self._compiled.get(n, [])]
+        trained = [at for n in names for at in self._trained.get(n, [])]
+        if not compiled or max(compiled) >= line:
+            return False
+        for at in trained:
+            set_before = [s for s in self._trainable[name] if s[0] < at]
+            # Without one before it, it is in a function or a loop.
+            if not set_before or set_before[-1] == (line, False):
+                return True
+        return False
+
+    def shared_optimizers(self) -> list[tuple[cst.Call, str]]:
+        """Calls of `compile` with the optimizer of another model."""
+        found = []
+        for name, users in self._optimized.items():
+            if name not in self.optimizers or self.assigned[name] != 1:
+                continue
+            first, _ = users[0]
+            family = {first, *self._wrappers.get(first, ())}
+            for template, wrappers in self._wrappers.items():
+                if first in wrappers:
+                    family |= {template, *wrappers}
+            found += [(call, first) for own, call in users if own not in family]
+        return found
 
     def is_learning_rate(self, node: cst.Attribute) -> bool:
         """Whether `node` is the `lr` of an optimizer."""
@@ -299,6 +329,10 @@ class Facts(cst.CSTVisitor):
         if isinstance(target, cst.Name):
             self.bound.add(name)
         if isinstance(target, cst.Attribute):
+            if target.attr.value == "trainable":
+                self._trainable.setdefault(self.key(target.value), []).append(
+                    (self.names.line(target), literal(value) is True)
+                )
             if target.attr.value in ("lr", "learning_rate"):
                 self._set_rates.append(target)
         self._values.setdefault(name, []).append(value)
@@ -345,8 +379,15 @@ class Facts(cst.CSTVisitor):
                 self._compiled.setdefault(owner, []).append(
                     self.names.line(node)
                 )
+                optimizer = argument_of(node, 0, "optimizer")
+                if isinstance(optimizer, cst.Name | cst.Attribute):
+                    self._optimized.setdefault(self.key(optimizer), []).append(
+                        (owner, node)
+                    )
             if verb in ("fit", "fit_generator", "train_on_batch"):
-                self._trained.add(owner)
+                self._trained.setdefault(owner, []).append(
+                    self.names.line(node)
+                )
         if name == "tensorflow.device" and node.args:
             device = literal(node.args[0].value)
             if not is_cpu(device):

@@ -111,7 +111,7 @@ class Paths:
         role = {**roles, "save": "model"}.get(method)
         if role is None:
             return
-        if method in self.context.facts.own_methods:
+        if method != "save" and method in self.context.facts.own_methods:
             owner = self.context.facts.owner_of_method(func.value)
             if owner == "script":
                 return

@@ -187,6 +187,15 @@ def compile_(call, called, context):
                     else "."
                 ),
             )
+    for shared, first in context.facts.shared_optimizers():
+        if shared is called.original:
+            context.note(
+                shared,
+                "`compile(...)` with the optimizer of another model, "
+                f"{first.removeprefix('.')!r}: an optimizer of Keras 3 "
+                "belongs to the weights of one model, and refuses those of "
+                "another. Make one for each model.",
+            )
     return optimizers.by_string(call, context)
 
 
@@ -240,7 +249,9 @@ def trainable(original, updated, context):
     owner = context.facts.code(target.value)
     line = context.names.line(original)
     key = context.facts.key(target.value)
-    if context.facts.is_trained_as_compiled_before(key, line):
+    if literal(original.value) is True:
+        return updated
+    if context.facts.freezes_what_trains(key, line):
         context.note(
             original,
             f"`{context.facts.code(original)}` after it was compiled: "
