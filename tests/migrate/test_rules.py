@@ -1179,3 +1179,68 @@ def test_the_optimizer_of_a_template_and_its_wrapper():
     unchanged(
         source.replace("import Adam", "import Adam\n        import keras")
     )
+
+
+# ---- more of Keras 1 and 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("K.expand_dims(b, dim=1)", "keras.ops.expand_dims(b, axis=1)"),
+        (
+            "K.random_normal((2,), std=2.0)",
+            "keras.random.normal((2,), stddev=2.0)",
+        ),
+        ("keras.losses.mse(a, b)", "keras.losses.mean_squared_error(a, b)"),
+        ("keras.losses.MAE(a, b)", "keras.losses.mean_absolute_error(a, b)"),
+        (
+            "keras.layers.BatchNormalization(mode=0, gamma_init='one')",
+            "keras.layers.BatchNormalization(gamma_initializer='one')",
+        ),
+    ],
+)
+def test_older_spellings(before, after):
+    head = "import keras\nfrom keras import backend as K\nK.epsilon()\n"
+    assert text_of(head + before + "\n") == head + after + "\n"
+
+
+def test_short_names_of_losses_by_name():
+    text = text_of("from keras.losses import mse\nloss = mse(a, b)\n")
+    assert text == (
+        "from keras.losses import mean_squared_error\n"
+        "loss = mean_squared_error(a, b)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "keras.layers.BatchNormalization(mode=2)",
+        "vae.add_loss(loss)",
+        "print(x._keras_shape)",
+        "print(vae.layers[1].output_shape)",
+        "print(vae.get_layer('a').input_shape)",
+        "vae.fit(x, y, show_accuracy=True)",
+    ],
+)
+def test_what_is_gone_and_has_a_note(line):
+    unchanged(f"import keras\nvae = keras.Model(a, b)\n{line}\n", notes=1)
+
+
+def test_shapes_and_losses_that_are_still_there():
+    unchanged(
+        """
+        import keras
+
+
+        class Own(keras.layers.Layer):
+            def call(self, x):
+                self.add_loss(x)
+                return x
+
+
+        model = keras.Model(a, b)
+        print(model.output_shape)
+        """
+    )

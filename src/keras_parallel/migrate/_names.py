@@ -92,6 +92,22 @@ BACKEND = {
     "stop_gradient": "keras.ops.stop_gradient",
 }
 NAMES.update({f"keras.backend.{old}": new for old, new in BACKEND.items()})
+# Short names, of `keras.losses` and `keras.metrics` alike.
+NAMES.update(
+    {
+        f"keras.{module}.{short}": f"keras.{module}.{long}"
+        for old, long in {
+            "mse": "mean_squared_error",
+            "mae": "mean_absolute_error",
+            "mape": "mean_absolute_percentage_error",
+            "msle": "mean_squared_logarithmic_error",
+            "kld": "kl_divergence",
+            "kullback_leibler_divergence": "kl_divergence",
+        }.items()
+        for short in {old, old.upper() if len(old) < 5 else old}
+        for module in ("losses", "metrics")
+    }
+)
 
 # What is still in `keras.backend`.
 BACKEND_KEPT = frozenset(

@@ -105,7 +105,8 @@ class _Rewriter(cst.CSTTransformer):
         return self._attribute(original_node, updated_node)
 
     def _attribute(self, original, updated):
-        """`optimizer.lr`, and the template inside the old wrapper."""
+        """`optimizer.lr`, and what is gone from layers and tensors."""
+        rules.layers.attribute(original, self.context)
         if self.facts.is_learning_rate(original):
             return learning_rate(updated)
         return updated

@@ -76,6 +76,12 @@ def training(call, called, context):
                 f"rows of a batch are not written here. Pass `{steps}=rows "
                 "// batch_size`.",
             )
+    if _arguments.find(call, "show_accuracy"):
+        context.note(
+            called.original,
+            "`show_accuracy=`: gone since Keras 2. Remove it, and pass "
+            '`metrics=["accuracy"]` to `compile`.',
+        )
     for keyword, default in _QUEUE.items():
         found = _arguments.find(call, keyword)
         if found is None:
@@ -197,6 +203,20 @@ def compile_(call, called, context):
                 "another. Make one for each model.",
             )
     return optimizers.by_string(call, context)
+
+
+@method("add_loss")
+def add_loss(call, called, context):
+    """A functional model of Keras 3 takes no tensor as a loss."""
+    func = cst.ensure_type(called.original.func, cst.Attribute)
+    if context.is_model(func.value):
+        context.note(
+            called.original,
+            f"`{context.facts.code(func)}(...)`: Keras 3 takes no loss from "
+            "outside of a layer. Call `self.add_loss(...)` in the `call` of a "
+            "layer, and put that layer into the model.",
+        )
+    return call
 
 
 @method("predict_classes")
