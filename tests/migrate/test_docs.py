@@ -31,6 +31,7 @@ heads = Model(a, [where, what])
 model = Sequential([Dense(1)])
 model.compile("sgd", "mse", metrics=["accuracy"])
 history = model.fit(x, y)
+adam = keras.optimizers.Adam()
 parallel_model = keras.utils.multi_gpu_model(model, gpus=2)
 used = os, np, tf.data, K.epsilon
 print("here")

@@ -1017,6 +1017,47 @@ def test_a_path_that_is_written_in_two_ways_is_left(path, other):
     assert (changed, lines) == (False, {7, 8, 9, 10})
 
 
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [
+        ("name + '.h5'", "h5py.File(data + '.h5')"),
+        ("f'{name}.h5'", "h5py.File(f'{data}.h5')"),
+        ("os.path.join(a, 'w.h5')", "print(os.path.join(b, 'w.h5'))"),
+        ("'w.h5'", "print(os.path.join(b, 'w.h5'))"),
+    ],
+)
+def test_a_file_that_ends_like_the_weights_is_not_renamed(path, other):
+    text = JOINED.replace("PATH", path) + f"{other}\n"
+    done = migrate(text)
+    lines = {note.line for note in done.notes}
+    assert (done.text, lines) == (text, {7, 8, 9})
+
+
+def test_a_suffix_with_a_name_is_left():
+    text = JOINED.replace("PATH", "name + ext").replace(
+        "model = ", "ext = '.h5'\nmodel = "
+    )
+    done = migrate(text)
+    assert (done.text, len(done.notes)) == (text, 2)
+
+
+def test_a_file_with_a_name_in_a_folder_and_in_an_attribute():
+    text = text_of(
+        """
+        import os
+        import keras
+        name = 'w.h5'
+        path = os.path.join(folder, name)
+        self.last = folder + '/last.h5'
+        model.save_weights(path)
+        model.load_weights(os.path.join(folder, name))
+        model.save_weights(self.last)
+        """
+    )
+    assert "name = 'w.weights.h5'" in text
+    assert "self.last = folder + '/last.weights.h5'" in text
+
+
 def test_one_path_for_weights_and_a_model():
     unchanged(
         """

@@ -134,12 +134,17 @@ class Paths:
     def _before(self, node):
         parent = self.context.names.parents[node]
         if isinstance(node, cst.FormattedStringText):
-            return "" if parent.parts[0] is node else "any"
+            string = cst.ensure_type(parent, cst.FormattedString)
+            return "" if string.parts[0] is node else "any"
         if isinstance(parent, cst.BinaryOperation) and parent.right is node:
             return "folder" if _is_slash(parent) else "any"
         if isinstance(parent, cst.Arg):
             call = self.context.names.parents[parent]
-            if self._is_join(call) and call.args[0] is not parent:
+            if (
+                isinstance(call, cst.Call)
+                and self._is_join(call)
+                and call.args[0] is not parent
+            ):
                 return "folder"
         return ""
 
@@ -171,7 +176,9 @@ class Paths:
                 return self._end(node.right, kind, inside)
         if isinstance(node, cst.Name | cst.Attribute):
             value = self.context.facts.only_value_of(node)
-            return value and self._end(value, before, False)
+            end = value and self._end(value, before, False)
+            # A suffix with a name may end other paths too.
+            return None if end and end.text.startswith(".") else end
         if isinstance(node, cst.Call):
             if self._is_join(node) and node.args:
                 kind = "folder" if len(node.args) > 1 else before
@@ -180,6 +187,32 @@ class Paths:
             if isinstance(func, cst.Attribute) and func.attr.value == "format":
                 return self._end(func.value, before, inside)
         return None
+
+    def _key(self, node):
+        """One value for a path, wherever it is put together again."""
+        whole, parents = node, self.context.names.parents
+        while True:
+            parent = parents[whole]
+            if isinstance(parent, cst.Arg):
+                parent = parents[parent]
+                if not self._is_join(parent):
+                    break
+            elif isinstance(parent, cst.Attribute):
+                parent = parents[parent]
+                if not isinstance(parent, cst.Call):
+                    break
+            elif not isinstance(
+                parent,
+                cst.BinaryOperation
+                | cst.FormattedString
+                | cst.ConcatenatedString,
+            ):
+                break
+            whole = parent
+        code = self.context.facts.code(whole)
+        if whole is node and isinstance(node, cst.SimpleString):
+            code = repr(node.evaluated_value)
+        return code.replace("'", '"')
 
     # ---- what becomes of it
 
@@ -216,6 +249,18 @@ class Paths:
                 for use in groups.get(end.text, [])
             )
         ]
+        for text in list(new):
+            uses = groups[text]
+            if not _SUFFIX.search(text):
+                continue
+            known = {self._key(use.end.node) for use in uses}
+            others = {
+                self._key(end.node) for end in self._written if end.text == text
+            }
+            if others - known:
+                del new[text]
+                other = min(others - known)
+                self._note(uses, f"`{other}` may be the same file")
         again = True
         while again:
             again = False

@@ -129,9 +129,8 @@ class _Rewriter(cst.CSTTransformer):
         return updated_node
 
     def leave_FormattedStringText(self, original_node, updated_node):
-        if original_node in self.strings:
-            return changed_string(updated_node, self.strings[original_node])
-        return updated_node
+        new = self.strings.get(original_node, updated_node.value)
+        return updated_node.with_changes(value=new)
 
     # ---- expressions
 

@@ -35,7 +35,7 @@ class Strings(cst.CSTVisitor):
         self._accuracies: list[cst.SimpleString] = []
         self._metrics: set[cst.CSTNode] = set()
         self._labels: set[cst.CSTNode] = set()
-        self._fields: set[cst.CSTNode] = set()
+        self._fields: set[Text] = set()
         metrics = context.facts.metrics
         self._compiles_accuracy = "accuracy" in metrics
         self._renames_accuracy = "accuracy" in metrics and "acc" not in metrics
@@ -223,10 +223,8 @@ def _value(node):
     return node.value
 
 
-def changed_string(node: Text, new: str) -> Text:
+def changed_string(node: cst.SimpleString, new: str) -> cst.SimpleString:
     """The string with other contents, in its own quotes."""
-    if isinstance(node, cst.FormattedStringText):
-        return node.with_changes(value=new)
     quote = node.quote
     code = f"{node.prefix}{quote}{new}{quote}"
     if literal(_arguments.expression(code)) != new:
