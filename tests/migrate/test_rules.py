@@ -1033,6 +1033,17 @@ def test_a_file_that_ends_like_the_weights_is_not_renamed(path, other):
     assert (done.text, lines) == (text, {7, 8, 9})
 
 
+def test_each_place_of_a_path_is_noted_once():
+    text = """
+import keras
+model.save_weights(name + '.h5')
+model.load_weights('a.h5')
+model.load_weights('b.h5')
+"""
+    notes = migrate(text).notes
+    assert [note.line for note in notes] == [3, 4]
+
+
 def test_a_suffix_with_a_name_is_left():
     text = JOINED.replace("PATH", "name + ext").replace(
         "model = ", "ext = '.h5'\nmodel = "
@@ -1069,7 +1080,16 @@ def test_one_path_for_weights_and_a_model():
     )
 
 
-@pytest.mark.parametrize("path", ["f'{out}{suffix}'", "args.path", "path()"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "f'{out}{suffix}'",
+        "args.path",
+        "path()",
+        "'%s' % path",
+        "'{}'.format(path)",
+    ],
+)
 def test_a_path_whose_end_is_not_written(path):
     unchanged(f"import keras\nmodel.save_weights({path})\n", notes=1)
 

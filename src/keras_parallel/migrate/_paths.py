@@ -87,6 +87,7 @@ class Paths:
         self.changed: dict[Text, str] = {}
         self._uses: list[_Use] = []
         self._written: list[_End] = []
+        self._noted: set[_Use] = set()
 
     # ---- what there is
 
@@ -220,7 +221,8 @@ class Paths:
         """Fills `changed`, and notes what is left."""
         groups: dict[str, list[_Use]] = {}
         for use in self._uses:
-            if use.end is not None:
+            # What ends in a field, `"%s" % path`, may have any suffix.
+            if use.end is not None and _FIELD.split(use.end.text)[-1]:
                 groups.setdefault(use.end.text, []).append(use)
             elif use.name in ("save_weights", "ModelCheckpoint"):
                 self._note_unknown(use)
@@ -297,6 +299,9 @@ class Paths:
 
     def _note(self, uses, why):
         for use in uses:
+            if use in self._noted:
+                continue
+            self._noted.add(use)
             self.context.note(
                 use.node,
                 f"`{use.name}({self.context.facts.code(use.node)})`: Keras 3 "
