@@ -1157,11 +1157,14 @@ def test_accuracy_where_nobody_can_tell():
     unchanged(
         """
         import keras
+        import matplotlib.pyplot as plt
         model.compile('sgd', 'mse', ['accuracy'])
         for key in ('val_acc', 'loss'):
             print(key, 'acc')
+        print([k for k in history.history if k.endswith('acc')])
+        plt.legend(['acc', 'val_acc'])
         """,
-        notes=1,
+        notes=2,
     )
 
 

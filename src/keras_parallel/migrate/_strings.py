@@ -139,10 +139,8 @@ class Strings(cst.CSTVisitor):
         shown = shown or (name or "").startswith("matplotlib.")
         for argument in node.args:
             keyword = argument.keyword and argument.keyword.value
-            # `plt.plot(history["acc"])` is no label.
-            inner = not isinstance(argument.value, cst.Subscript | cst.Call)
-            if (shown and inner) or keyword in ("label", "name", "title"):
-                argument.value.visit(_Collected(self._labels))
+            if shown or keyword in ("label", "name", "title"):
+                argument.value.visit(_Labels(self._labels))
 
     def _decide_accuracies(self):
         """Keras 2 abbreviated what was compiled as `accuracy`."""
@@ -215,6 +213,28 @@ class _Collected(cst.CSTVisitor):
 
     def visit_FormattedStringText(self, node):
         self.found.add(node)
+
+
+class _Labels(_Collected):
+    """Without what is looked up: `plt.plot(history["acc"])`."""
+
+    def visit_Call(self, node):
+        return False
+
+    def visit_Subscript(self, node):
+        return False
+
+    def visit_Comparison(self, node):
+        return False
+
+    def visit_DictComp(self, node):
+        return False
+
+    def visit_GeneratorExp(self, node):
+        return False
+
+    def visit_ListComp(self, node):
+        return False
 
 
 def _value(node):
