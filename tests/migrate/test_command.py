@@ -57,10 +57,10 @@ def test_notes_name_the_lines_of_the_file_as_it_is(script, capsys):
 
 def test_several_scripts(script, tmp_path, capsys):
     other = tmp_path / "other.py"
-    other.write_text("model.predict_classes(x)\n")
+    other.write_text("import keras\nmodel.predict_classes(x)\n")
     assert migrate(script, other, "--write") == 1
     assert script.read_text() == NEW
-    assert f"{other}:1: `predict_classes(...)`" in capsys.readouterr().out
+    assert f"{other}:2: `predict_classes(...)`" in capsys.readouterr().out
 
 
 def test_the_mode_of_the_file_stays(script):
@@ -172,3 +172,10 @@ def test_nothing_is_imported_that_the_script_would():
         " if m in sys.modules])"
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_notebook_is_refused(tmp_path, capsys):
+    path = tmp_path / "train.ipynb"
+    path.write_text('{"cells": []}')
+    assert migrate(path) == 2
+    assert f"jupyter nbconvert --to script {path}" in capsys.readouterr().err

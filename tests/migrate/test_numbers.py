@@ -193,7 +193,7 @@ def test_a_kernel_of_three_by_three():
 
 def test_steps_are_rounded_up():
     for rows in (1, 31, 32, 33, 64, 100):
-        source = f"model.fit(data, steps_per_epoch={rows} / 32)\n"
+        source = f"import keras\nmodel.fit(data, steps_per_epoch={rows} / 32)\n"
         text = migrate(source).text
         steps = eval(text.partition("steps_per_epoch=")[2].strip()[:-1])
         assert steps == int(np.ceil(rows / 32))

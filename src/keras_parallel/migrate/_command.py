@@ -96,6 +96,12 @@ def _read(path):
             f"A script to migrate is a file. Received: {path!r}, which is no "
             "file. `keras-parallel migrate train.py` shows what would change."
         )
+    if file.suffix == ".ipynb":
+        raise MigrationError(
+            f"A script to migrate is Python, not a notebook. Received: "
+            f"{path!r}. Save it as a script first: "
+            f"`jupyter nbconvert --to script {path}`."
+        )
     data = file.read_bytes()
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)

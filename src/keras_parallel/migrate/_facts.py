@@ -87,7 +87,14 @@ class Facts(cst.CSTVisitor):
         # The name of `keras` itself at module level.
         self.keras_root: str | None = None
         self.imports_keras = False
-        self.imports_tensorflow_keras = False
+        # Whether any name of Keras is there, `tf.keras` among them.
+        self.uses_keras = False
+        # Whether a name is there that only Keras 3 has.
+        self.is_keras_3 = False
+        self.uses_multi_gpu_model = False
+        # Methods that the classes of the script define, and these classes.
+        self.own_methods: set[str] = set()
+        self.own_classes: set[str] = set()
         # `model` or `self.model` -> how often it is assigned.
         self.assigned: Counter[str] = Counter()
         self.models: set[str] = set()
@@ -95,12 +102,18 @@ class Facts(cst.CSTVisitor):
         self.parallel: Counter[str] = Counter()
         # `model` -> the lines that compile it.
         self._compiled: dict[str, list[int]] = {}
-        self._trained: set[str] = set()
+        # `model` -> the lines that train it, and those that set `trainable`.
+        self._trained: dict[str, list[int]] = {}
+        self._trainable: dict[str, list[tuple[int, bool]]] = {}
+        # `optimizer` -> the models that are compiled with it.
+        self._optimized: dict[str, list[tuple[str, cst.Call]]] = {}
         self._wrappers: dict[str, set[str]] = {}
         self.scopes_on_gpus = False
         self.rate_setter: str | None = None
         self._set_rates: list[cst.Attribute] = []
         self.metrics: set[str] = set()
+        self.metric_nodes: set[cst.CSTNode] = set()
+        self._given_metrics: list[cst.BaseExpression] = []
         self.output_names: dict[str, str] = {}
         self.session_lines: set[cst.SimpleStatementLine] = set()
         self._values: dict[str, list[cst.BaseExpression]] = {}
@@ -116,6 +129,9 @@ class Facts(cst.CSTVisitor):
                 self.rate_setter = f"`{self.code(target)} = ...`"
         self._decide_sessions()
         self._decide_outputs()
+        for given in self._given_metrics:
+            value = self.value_of(given)
+            self._note_metrics(given if value is None else value)
 
     def code(self, node: cst.CSTNode) -> str:
         return self.module.code_for_node(node)
@@ -127,11 +143,44 @@ class Facts(cst.CSTVisitor):
         values = self._values.get(node.value, [])
         return values[0] if len(values) == 1 else None
 
-    def is_trained_as_compiled_before(self, name: str, line: int) -> bool:
-        """Whether a model is trained, and compiled before `line` only."""
+    def only_value_of(
+        self, node: cst.Name | cst.Attribute
+    ) -> cst.BaseExpression | None:
+        """As `value_of`, and for `self.path` too."""
+        values = self._values.get(self.key(node), [])
+        return values[0] if len(values) == 1 else None
+
+    def freezes_what_trains(self, name: str, line: int) -> bool:
+        """Whether `trainable = False` in `line` stops a model from learning.
+
+        It was compiled before that line, and a line that trains it follows
+        no line that sets `trainable` to `True` again.
+        """
         names = {name, *self._wrappers.get(name, ())}
-        lines = [at for n in names for at in self._compiled.get(n, [])]
-        return bool(names & self._trained and lines) and max(lines) < line
+        compiled = [at for n in names for at in self._compiled.get(n, [])]
+        trained = [at for n in names for at in self._trained.get(n, [])]
+        if not compiled or max(compiled) >= line:
+            return False
+        for at in trained:
+            set_before = [s for s in self._trainable[name] if s[0] < at]
+            # Without one before it, it is in a function or a loop.
+            if not set_before or set_before[-1] == (line, False):
+                return True
+        return False
+
+    def shared_optimizers(self) -> list[tuple[cst.Call, str]]:
+        """Calls of `compile` with the optimizer of another model."""
+        found = []
+        for name, users in self._optimized.items():
+            if name not in self.optimizers or self.assigned[name] != 1:
+                continue
+            first, _ = users[0]
+            family = {first, *self._wrappers.get(first, ())}
+            for template, wrappers in self._wrappers.items():
+                if first in wrappers:
+                    family |= {template, *wrappers}
+            found += [(call, first) for own, call in users if own not in family]
+        return found
 
     def is_learning_rate(self, node: cst.Attribute) -> bool:
         """Whether `node` is the `lr` of an optimizer."""
@@ -140,6 +189,35 @@ class Facts(cst.CSTVisitor):
     def is_of_optimizer(self, node: cst.Attribute) -> bool:
         owner = self.key(node.value)
         return owner in {"optimizer", ".optimizer"} | self.optimizers
+
+    def owner_of_method(self, node: cst.CSTNode) -> str | None:
+        """Who has a method that the script defines: `keras` or `script`.
+
+        `None` where it cannot be told.
+        """
+        if isinstance(node, cst.Name) and node.value in ("self", "cls"):
+            return "script"
+        values = [node] if isinstance(node, cst.Call) else []
+        values = values or self._values.get(self.key(node), [])
+        owners = {self._maker(value) for value in values}
+        return owners.pop() if len(owners) == 1 else None
+
+    def _maker(self, value):
+        called = called_name(value, self.names)
+        if called is not None and (
+            called in MODELS
+            or called.startswith("keras.applications.")
+            or called
+            in (_names.MULTI_GPU_MODEL, "keras_parallel.multi_gpu_model")
+        ):
+            return "keras"
+        if (
+            isinstance(value, cst.Call)
+            and isinstance(value.func, cst.Name)
+            and value.func.value in self.own_classes
+        ):
+            return "script"
+        return None
 
     def has_layer(self, name: str) -> bool:
         """Whether the script itself names something so."""
@@ -173,11 +251,28 @@ class Facts(cst.CSTVisitor):
         return False
 
     def _note_import(self, full):
-        first = full.partition(".")[0]
-        if first == "keras":
+        if full.partition(".")[0] == "keras":
             self.imports_keras = True
-        elif _names.old_name(full).partition(".")[0] == "keras":
-            self.imports_tensorflow_keras = True
+        self._note_use(full)
+
+    def _note_use(self, full):
+        old = _names.old_name(_names.plain(full))
+        if _names.is_keras(old):
+            self.uses_keras = True
+        if old in (_names.MULTI_GPU_MODEL, "keras_parallel.multi_gpu_model"):
+            self.uses_multi_gpu_model = True
+        if _names.is_keras_3(old):
+            self.is_keras_3 = True
+
+    def visit_Attribute(self, node):
+        full = self.names.imported(node)
+        if full is not None:
+            self._note_use(full)
+
+    def visit_SimpleString(self, node):
+        value = node.evaluated_value
+        if isinstance(value, str) and value.endswith(".keras"):
+            self.is_keras_3 = True
 
     def _note_root(self, node, name):
         line = self.names.parents[node]
@@ -189,6 +284,10 @@ class Facts(cst.CSTVisitor):
 
     def visit_ClassDef(self, node):
         self.bound.add(node.name.value)
+        self.own_classes.add(node.name.value)
+        for member in node.body.body:
+            if isinstance(member, cst.FunctionDef):
+                self.own_methods.add(member.name.value)
 
     def visit_Param(self, node):
         self.bound.add(node.name.value)
@@ -210,6 +309,11 @@ class Facts(cst.CSTVisitor):
     def visit_Assign(self, node):
         for target in node.targets:
             self._note_assignment(target.target, node.value)
+            # Keras 2 read this variable too, for its own backends.
+            if "KERAS_BACKEND" in self.code(target.target) and literal(
+                node.value
+            ) in ("jax", "torch"):
+                self.is_keras_3 = True
 
     def visit_AnnAssign(self, node):
         if node.value is not None:
@@ -225,6 +329,10 @@ class Facts(cst.CSTVisitor):
         if isinstance(target, cst.Name):
             self.bound.add(name)
         if isinstance(target, cst.Attribute):
+            if target.attr.value == "trainable":
+                self._trainable.setdefault(self.key(target.value), []).append(
+                    (self.names.line(target), literal(value) is True)
+                )
             if target.attr.value in ("lr", "learning_rate"):
                 self._set_rates.append(target)
         self._values.setdefault(name, []).append(value)
@@ -265,11 +373,21 @@ class Facts(cst.CSTVisitor):
             if verb == "assign" and owner == ".learning_rate":
                 self.rate_setter = "`learning_rate.assign(...)`"
             if verb == "compile":
+                metrics = argument_of(node, 2)
+                if metrics is not None:
+                    self._given_metrics.append(metrics)
                 self._compiled.setdefault(owner, []).append(
                     self.names.line(node)
                 )
+                optimizer = argument_of(node, 0, "optimizer")
+                if isinstance(optimizer, cst.Name | cst.Attribute):
+                    self._optimized.setdefault(self.key(optimizer), []).append(
+                        (owner, node)
+                    )
             if verb in ("fit", "fit_generator", "train_on_batch"):
-                self._trained.add(owner)
+                self._trained.setdefault(owner, []).append(
+                    self.names.line(node)
+                )
         if name == "tensorflow.device" and node.args:
             device = literal(node.args[0].value)
             if not is_cpu(device):
@@ -280,7 +398,21 @@ class Facts(cst.CSTVisitor):
             if keyword == "name" and isinstance(value, str):
                 self._layer_names.add(value)
             if keyword == "metrics":
-                self.metrics |= strings_in(argument.value)
+                self._given_metrics.append(argument.value)
+
+    def _note_metrics(self, given):
+        facts = self
+
+        class Metrics(cst.CSTVisitor):
+            def visit_SimpleString(self, node):
+                facts.metrics.add(str(node.evaluated_value))
+                facts.metric_nodes.add(node)
+
+            def visit_DictElement(self, node):
+                node.value.visit(self)
+                return False  # The key is the name of an output.
+
+        given.visit(Metrics())
 
     def visit_DictElement(self, node):
         key = literal(node.key)
@@ -409,18 +541,6 @@ def literal(node: cst.BaseExpression | None) -> object:
         return ast.literal_eval(cst.Module([]).code_for_node(node).strip())
     except (ValueError, SyntaxError, TypeError):
         return None
-
-
-def strings_in(node: cst.CSTNode) -> set[str]:
-    """All strings that are written inside `node`."""
-    found = set()
-
-    class Strings(cst.CSTVisitor):
-        def visit_SimpleString(self, node):
-            found.add(node.evaluated_value)
-
-    node.visit(Strings())
-    return found
 
 
 def called_name(node: cst.CSTNode, names: Names) -> str | None:

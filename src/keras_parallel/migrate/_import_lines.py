@@ -4,10 +4,10 @@ import libcst as cst
 
 from keras_parallel.migrate import _names
 from keras_parallel.migrate._arguments import shifted
+from keras_parallel.migrate._context import FUNCTIONS
 from keras_parallel.migrate._context import Context
 from keras_parallel.migrate._context import Note
 from keras_parallel.migrate._context import is_called_differently
-from keras_parallel.migrate._context import rule_for
 from keras_parallel.migrate._facts import dotted
 from keras_parallel.migrate._references import References
 from keras_parallel.migrate._references import gone_text
@@ -173,7 +173,7 @@ class ImportLines:
         if old == "keras.layers.merge" or old in _names.MODULES:
             return False
         instead = _names.gone(full)
-        if instead is None or rule_for(old) is not None:
+        if instead is None or old in FUNCTIONS:
             return False
         text = gone_text(full, instead)
         if bound is None:

@@ -92,6 +92,22 @@ BACKEND = {
     "stop_gradient": "keras.ops.stop_gradient",
 }
 NAMES.update({f"keras.backend.{old}": new for old, new in BACKEND.items()})
+# Short names, of `keras.losses` and `keras.metrics` alike.
+NAMES.update(
+    {
+        f"keras.{module}.{short}": f"keras.{module}.{long}"
+        for old, long in {
+            "mse": "mean_squared_error",
+            "mae": "mean_absolute_error",
+            "mape": "mean_absolute_percentage_error",
+            "msle": "mean_squared_logarithmic_error",
+            "kld": "kl_divergence",
+            "kullback_leibler_divergence": "kl_divergence",
+        }.items()
+        for short in {old, old.upper() if len(old) < 5 else old}
+        for module in ("losses", "metrics")
+    }
+)
 
 # What is still in `keras.backend`.
 BACKEND_KEPT = frozenset(
@@ -139,6 +155,14 @@ GONE = {
     ),
     "keras.backend.switch": "Use `keras.ops.where`.",
     "keras.backend.variable": "Use `keras.Variable`.",
+    "keras.layers.AtrousConvolution1D": (
+        "Use `keras.layers.Conv1D` with `dilation_rate=`."
+    ),
+    "keras.layers.AtrousConvolution2D": (
+        "Use `keras.layers.Conv2D` with `dilation_rate=`."
+    ),
+    "keras.layers.ConvRecurrent2D": "Use `keras.layers.ConvLSTM2D`.",
+    "keras.layers.Deconvolution3D": "Use `keras.layers.Conv3DTranspose`.",
     "keras.layers.Highway": "Write it as a layer of your own.",
     "keras.layers.LocallyConnected1D": "Write it as a layer of your own.",
     "keras.layers.LocallyConnected2D": "Write it as a layer of your own.",
@@ -147,6 +171,9 @@ GONE = {
         "Build the model from `keras.Input` with "
         "`keras.layers.concatenate([a, b])` or another of its kind."
     ),
+    "keras.layers.ParametricSoftplus": "Write it as a layer of your own.",
+    "keras.layers.Recurrent": "Use `keras.layers.RNN` with a cell.",
+    "keras.layers.SReLU": "Write it as a layer of your own.",
     "keras.layers.ThresholdedReLU": (
         "Use `keras.layers.Lambda` with `keras.ops.where`."
     ),
@@ -212,10 +239,30 @@ TENSORFLOW_BESIDE = (
     "tensorflow.uint8",
 )
 
+_ONLY_KERAS_3 = (
+    "keras.Operation",
+    "keras.Variable",
+    "keras.config",
+    "keras.distribution",
+    "keras.ops",
+    "keras.random",
+    "keras.saving",
+    "keras.tree",
+    "keras.utils.PyDataset",
+    "keras_parallel",
+)
+
 
 def is_keras(name: str) -> bool:
     """Whether a dotted name is one of Keras."""
     return name.partition(".")[0] == "keras"
+
+
+def is_keras_3(name: str) -> bool:
+    """Whether a dotted name is one that only Keras 3 has."""
+    return any(
+        name == new or name.startswith(new + ".") for new in _ONLY_KERAS_3
+    )
 
 
 def plain(name: str) -> str:

@@ -55,6 +55,8 @@ def migrate(source: str) -> Migration:
     wrapper = metadata.MetadataWrapper(cst.parse_module(source))
     names = Names(wrapper)
     facts = Facts(wrapper.module, names)
+    if not facts.uses_keras:
+        return Migration(source, [])
     context = Context(names, facts)
     strings = Strings(context).changed
     rewriter = _Rewriter(context, strings)
@@ -103,7 +105,8 @@ class _Rewriter(cst.CSTTransformer):
         return self._attribute(original_node, updated_node)
 
     def _attribute(self, original, updated):
-        """`optimizer.lr`, and the template inside the old wrapper."""
+        """`optimizer.lr`, and what is gone from layers and tensors."""
+        rules.layers.attribute(original, self.context)
         if self.facts.is_learning_rate(original):
             return learning_rate(updated)
         return updated
@@ -125,6 +128,10 @@ class _Rewriter(cst.CSTTransformer):
             return changed_string(updated_node, self.strings[original_node])
         return updated_node
 
+    def leave_FormattedStringText(self, original_node, updated_node):
+        new = self.strings.get(original_node, updated_node.value)
+        return updated_node.with_changes(value=new)
+
     # ---- expressions
 
     def leave_Call(self, original_node, updated_node):
@@ -136,10 +143,34 @@ class _Rewriter(cst.CSTTransformer):
         if rule is None and name is None and isinstance(func, cst.Attribute):
             name = func.attr.value
             rule = METHODS.get(name)
+            if rule is not None and name in self.facts.own_methods:
+                return self._of_own_method(rule, original_node, updated_node)
         if rule is not None:
             called = Called(original_node, name or "")
             updated_node = rule(updated_node, called, self.context)
         return self._aligned(original_node, updated_node)
+
+    def _of_own_method(self, rule, original, updated):
+        """A call of a method of Keras that the script defines as well."""
+        name = original.func.attr.value
+        owner = self.facts.owner_of_method(original.func.value)
+        if owner == "script":
+            return updated
+        notes, needs_keras = set(self.context.notes), self.context.needs_keras
+        new = rule(updated, Called(original, name), self.context)
+        if owner == "keras":
+            return self._aligned(original, new)
+        changes = new is not updated or self.context.notes != notes
+        self.context.notes, self.context.needs_keras = notes, needs_keras
+        if changes:
+            self.context.note(
+                original,
+                f"`{self.facts.code(original.func)}(...)`: a class of this "
+                f"script defines `{name}`, and whether this calls that one or "
+                "the one of Keras is not written here. If it is the one of "
+                "Keras, write its arguments as Keras 3 has them.",
+            )
+        return updated
 
     def _aligned(self, original, updated):
         """Arguments below the first one stay below it."""

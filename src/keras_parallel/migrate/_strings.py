@@ -10,10 +10,14 @@ from keras_parallel.migrate._context import Context
 from keras_parallel.migrate._facts import OLD_OUTPUT
 from keras_parallel.migrate._facts import argument_of
 from keras_parallel.migrate._facts import literal
+from keras_parallel.migrate._paths import Paths
+from keras_parallel.migrate._paths import Text
 
-_ACCURACY = re.compile(r"(^|_)acc$")
+_ACCURACY = re.compile(r"^(\w+_)?acc$")
 _ACCURACY_FIELD = re.compile(r"\{((?:\w+_)?acc)(?=[:}!])")
-_SUFFIX = re.compile(r"(\.weights)?\.(h5|hdf5|keras)$")
+
+# Where callbacks take `monitor`.
+_MONITORS = {"EarlyStopping": 0, "ModelCheckpoint": 1, "ReduceLROnPlateau": 0}
 
 
 class Strings(cst.CSTVisitor):
@@ -25,88 +29,48 @@ class Strings(cst.CSTVisitor):
 
     def __init__(self, context: Context):
         self.context = context
-        self.changed: dict[cst.SimpleString, str] = {}
-        self._files: dict[str, str] = {}
-        self._seen: list[cst.SimpleString] = []
+        self.changed: dict[Text, str] = {}
+        self._paths = Paths(context)
+        # Strings that may name a metric, and those that were seen to.
+        self._accuracies: list[cst.SimpleString] = []
+        self._metrics: set[cst.CSTNode] = set()
+        self._labels: set[cst.CSTNode] = set()
+        self._fields: set[Text] = set()
         metrics = context.facts.metrics
+        self._compiles_accuracy = "accuracy" in metrics
         self._renames_accuracy = "accuracy" in metrics and "acc" not in metrics
         context.facts.module.visit(self)
-        for node in self._seen:
-            if node.evaluated_value in self._files:
-                self.changed[node] = self._files[node.evaluated_value]
+        self._paths.decide()
+        self.changed.update(self._paths.changed)
+        self._decide_accuracies()
 
     def visit_SimpleString(self, node):
-        self._seen.append(node)
+        self._paths.string(node)
+        value = node.evaluated_value
+        if isinstance(value, str) and _ACCURACY.search(value):
+            self._accuracies.append(node)
+
+    def visit_FormattedString(self, node):
+        if node.parts and isinstance(node.parts[-1], cst.FormattedStringText):
+            self._paths.string(node.parts[-1])
 
     def visit_Call(self, node):
         name = self.context.names.old(node.func)
-        if name == "keras.callbacks.ModelCheckpoint":
-            self._checkpoint(node)
-        if (name or "").startswith("keras.callbacks."):
-            monitor = argument_of(node, None, "monitor")
-            if name == "keras.callbacks.EarlyStopping":
-                monitor = argument_of(node, 0, "monitor")
-            self._metric(monitor)
+        self._paths.call(node, name)
+        self._monitors(node, name)
+        self._note_labels(node, name)
         if name is not None or not isinstance(node.func, cst.Attribute):
             return
         method = node.func.attr.value
-        if method == "save_weights":
-            self._file(
-                argument_of(node, 0, "filepath"), _weights, "save_weights"
-            )
+        if method in ("get", "pop") and self._is_log(node.func.value):
+            self._metric(argument_of(node, 0))
         elif method == "compile":
+            if method in self.context.facts.own_methods:
+                owner = self.context.facts.owner_of_method(node.func.value)
+                if owner != "keras":
+                    return
             for position, keyword in ((1, "loss"), (2, "metrics")):
                 self._losses(argument_of(node, position, keyword))
-
-    # ---- files
-
-    def _checkpoint(self, call):
-        path = argument_of(call, 0, "filepath")
-        only = literal(argument_of(call, None, "save_weights_only"))
-        self._file(path, _weights if only else _model, "ModelCheckpoint")
-
-    def _file(self, node, suffixed, user):
-        if node is None:
-            return
-        string = self._end_of_path(node)
-        if string is None:
-            return
-        old = string.evaluated_value
-        if not isinstance(old, str):
-            return
-        new = suffixed(old)
-        if self._renames_accuracy and user == "ModelCheckpoint":
-            new = _ACCURACY_FIELD.sub(
-                lambda found: "{" + found[1] + "uracy", new
-            )
-        if new == old:
-            return
-        self.changed[string] = new
-        if string is node or isinstance(node, cst.Name):
-            # The same path, wherever it stands.
-            self._files[old] = new
-
-    def _end_of_path(self, node):
-        """The string that a path ends with, where it is written."""
-        if isinstance(node, cst.SimpleString):
-            return node
-        if isinstance(node, cst.ConcatenatedString):
-            return self._end_of_path(node.right)
-        if isinstance(node, cst.BinaryOperation):
-            percent = isinstance(node.operator, cst.Modulo)
-            return self._end_of_path(node.left if percent else node.right)
-        if isinstance(node, cst.Name):
-            value = self.context.facts.value_of(node)
-            return None if value is None else self._end_of_path(value)
-        if isinstance(node, cst.Call):
-            if self.context.names.imported(node.func) == "os.path.join":
-                return self._end_of_path(node.args[-1].value)
-            if (
-                isinstance(node.func, cst.Attribute)
-                and node.func.attr.value == "format"
-            ):
-                return self._end_of_path(node.func.value)
-        return None
 
     # ---- outputs
 
@@ -115,6 +79,8 @@ class Strings(cst.CSTVisitor):
         if not (isinstance(key, str) and OLD_OUTPUT.fullmatch(key)):
             return
         facts = self.context.facts
+        if facts.is_keras_3 or not facts.uses_multi_gpu_model:
+            return
         if facts.has_layer(key):
             return
         if key in facts.output_names and isinstance(node.key, cst.SimpleString):
@@ -131,20 +97,73 @@ class Strings(cst.CSTVisitor):
     # ---- metrics and losses
 
     def visit_Subscript(self, node):
-        code = self.context.facts.code(node.value)
-        value = self.context.facts.value_of(node.value)
-        if value is not None:
-            code = self.context.facts.code(value)
         index = node.slice[0].slice
-        if code.endswith(".history") and isinstance(index, cst.Index):
+        if isinstance(index, cst.Index) and self._is_log(node.value):
             self._metric(index.value)
 
-    def _metric(self, node):
-        if not (self._renames_accuracy and isinstance(node, cst.SimpleString)):
+    def visit_Comparison(self, node):
+        for target in node.comparisons:
+            if isinstance(target.operator, cst.In | cst.NotIn) and self._is_log(
+                target.comparator
+            ):
+                self._metric(node.left)
+
+    def _is_log(self, node):
+        """Whether `node` maps names of metrics to their values."""
+        value = self.context.facts.value_of(node)
+        codes = [self.context.facts.code(n) for n in (node, value) if n]
+        return any(c == "logs" or c.endswith(".history") for c in codes)
+
+    def _monitors(self, node, name):
+        """What callbacks are told to watch."""
+        if not (name or "").startswith("keras.callbacks."):
             return
-        old = node.evaluated_value
-        if isinstance(old, str) and _ACCURACY.search(old):
-            self.changed[node] = old + "uracy"
+        place = _MONITORS.get(name.rpartition(".")[2])
+        self._metric(argument_of(node, place, "monitor"))
+        if name == "keras.callbacks.ModelCheckpoint":
+            path = argument_of(node, 0, "filepath")
+            if isinstance(path, cst.Name):
+                path = self.context.facts.value_of(path)
+            if path is not None:
+                path.visit(_Collected(self._fields))
+
+    def _metric(self, node):
+        if isinstance(node, cst.Name):
+            node = self.context.facts.value_of(node)
+        if isinstance(node, cst.SimpleString):
+            self._metrics.add(node)
+
+    def _note_labels(self, node, name):
+        """Strings that are shown to people."""
+        shown = name == "print" or self.context.facts.code(node.func) == "print"
+        shown = shown or (name or "").startswith("matplotlib.")
+        for argument in node.args:
+            keyword = argument.keyword and argument.keyword.value
+            if shown or keyword in ("label", "name", "title"):
+                argument.value.visit(_Labels(self._labels))
+
+    def _decide_accuracies(self):
+        """Keras 2 abbreviated what was compiled as `accuracy`."""
+        if not self._compiles_accuracy:
+            return
+        for node in self._fields:
+            old = self.changed.get(node, _value(node))
+            new = _ACCURACY_FIELD.sub(lambda f: "{" + f[1] + "uracy", old)
+            if new != old and self._renames_accuracy:
+                self.changed[node] = new
+        for node in self._accuracies:
+            if node in self._metrics and self._renames_accuracy:
+                self.changed[node] = f"{node.evaluated_value}uracy"
+            elif node in self._metrics or not (
+                node in self._labels or node in self.context.facts.metric_nodes
+            ):
+                self.context.note(
+                    node,
+                    f"{node.value}: Keras 2 abbreviated what was compiled as "
+                    "'accuracy', Keras 3 does not; whether this names such a "
+                    f"metric is not written here. If so, write "
+                    f"'{node.evaluated_value}uracy'.",
+                )
 
     def _losses(self, node):
         if node is None:
@@ -156,6 +175,13 @@ class Strings(cst.CSTVisitor):
                 new = _names.LOSS_STRINGS.get(str(node.evaluated_value))
                 if new is not None:
                     changed[node] = new
+
+            def visit_DictElement(self, node):
+                node.value.visit(self)
+                return False  # The key is the name of an output.
+
+            def visit_Call(self, node):
+                return False  # What a call is given is no loss by string.
 
         node.visit(Losses())
 
@@ -176,6 +202,47 @@ class Strings(cst.CSTVisitor):
             )
 
 
+class _Collected(cst.CSTVisitor):
+    """Adds the strings in a part of the script to a set."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def visit_SimpleString(self, node):
+        self.found.add(node)
+
+    def visit_FormattedStringText(self, node):
+        self.found.add(node)
+
+
+class _Labels(_Collected):
+    """Without what is looked up: `plt.plot(history["acc"])`."""
+
+    def visit_Call(self, node):
+        return False
+
+    def visit_Subscript(self, node):
+        return False
+
+    def visit_Comparison(self, node):
+        return False
+
+    def visit_DictComp(self, node):
+        return False
+
+    def visit_GeneratorExp(self, node):
+        return False
+
+    def visit_ListComp(self, node):
+        return False
+
+
+def _value(node):
+    if isinstance(node, cst.SimpleString):
+        return str(node.evaluated_value)
+    return node.value
+
+
 def changed_string(node: cst.SimpleString, new: str) -> cst.SimpleString:
     """The string with other contents, in its own quotes."""
     quote = node.quote
@@ -183,17 +250,3 @@ def changed_string(node: cst.SimpleString, new: str) -> cst.SimpleString:
     if literal(_arguments.expression(code)) != new:
         code = repr(new)
     return node.with_changes(value=code)
-
-
-def _weights(path):
-    """`save_weights` of Keras 3 insists on this suffix."""
-    if path.endswith(".weights.h5"):
-        return path
-    return _SUFFIX.sub("", path) + ".weights.h5"
-
-
-def _model(path):
-    """A checkpoint of a whole model ends in `.keras` or `.h5`."""
-    if path.endswith((".keras", ".h5")):
-        return path
-    return _SUFFIX.sub("", path) + ".keras"

@@ -9,7 +9,11 @@ _LAST_AXIS = frozenset({"argmax", "argmin", "concatenate", "expand_dims"})
 _BACKEND_KEYWORDS = {
     "clip": {"min_value": "x_min", "max_value": "x_max"},
     "concatenate": {"tensors": "xs"},
+    "expand_dims": {"dim": "axis"},
     "permute_dimensions": {"pattern": "axes"},
+    # Spellings of Keras 1.
+    "random_normal": {"std": "stddev"},
+    "random_uniform": {"low": "minval", "high": "maxval"},
     "reshape": {"shape": "newshape"},
     "tile": {"n": "repeats"},
 }

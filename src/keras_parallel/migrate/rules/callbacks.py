@@ -8,6 +8,10 @@ from keras_parallel.migrate._facts import literal
 @function("keras.callbacks.ModelCheckpoint")
 def checkpoint(call, called, context):
     """`period` is gone."""
+    if len(_arguments.positional(call)) == 7 and not (
+        context.is_tensorflow(called.original.func) or context.facts.is_keras_3
+    ):
+        call = _arguments.name_positional(call, 6, ["period"])
     period = _arguments.find(call, "period")
     if period is None:
         return call

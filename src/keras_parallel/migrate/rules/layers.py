@@ -59,6 +59,10 @@ _KEYWORDS = {
     "keras.layers.SimpleRNN": {
         old: new for old, new in _RECURRENT.items() if old != "inner_activation"
     },
+    "keras.layers.BatchNormalization": {
+        "beta_init": "beta_initializer",
+        "gamma_init": "gamma_initializer",
+    },
     "keras.layers.Dropout": {"p": "rate"},
     "keras.layers.GaussianNoise": {"sigma": "stddev"},
     "keras.regularizers.l1": {"l": "l1"},
@@ -99,6 +103,17 @@ def layer(call, called, context):
         if value is not None:
             call = _arguments.value(call, found, repr(value))
             call = _arguments.rename(call, "dim_ordering", "data_format")
+    mode = _arguments.find(call, "mode")
+    if called.last == "BatchNormalization" and mode is not None:
+        if literal(mode.value) == 0:
+            call = _arguments.drop(call, mode)
+        else:
+            context.note(
+                called.original,
+                "`BatchNormalization(mode=...)`: no argument since Keras 2, "
+                "which has what was mode 0. Remove it, or write another mode "
+                "as a layer of your own.",
+            )
     for keyword, instead in _NOT_IN_KERAS_3.items():
         if keyword == "batch_input_shape" and _is_first(
             called.original, context
@@ -122,11 +137,41 @@ def layer(call, called, context):
     return call
 
 
+def attribute(node, context):
+    """Attributes of tensors and layers that are gone."""
+    code = context.facts.code(node)
+    name = node.attr.value
+    text = None
+    if name == "_keras_shape":
+        text = f"gone in Keras 3. Write `{code.removesuffix(name)}shape`."
+    elif name in ("input_shape", "output_shape") and _is_layer(node.value):
+        text = (
+            "layers of Keras 3 have no such attribute. Write "
+            f"`{code.removesuffix('_shape')}.shape`."
+        )
+    if text is not None:
+        context.note(node, f"`{code}`: {text}")
+
+
+def _is_layer(node):
+    """Whether `node` is `model.layers[3]` or `model.get_layer(...)`."""
+    if isinstance(node, cst.Subscript):
+        owner = node.value
+        return isinstance(owner, cst.Attribute) and owner.attr.value == "layers"
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value == "get_layer"
+    )
+
+
 def _kernel(call, called, context):
     """`Conv2D(64, 3, 3)` had a kernel of 3 by 3; now strides of 3."""
     given = _arguments.positional(call)
     if not called.last.endswith("2D") or len(given) < 3:
         return call
+    if context.facts.is_keras_3:
+        return call  # There the third one is `strides`.
     first, second = given[1], given[2]
     if not all(isinstance(literal(a.value), int) for a in (first, second)):
         return call

@@ -61,6 +61,7 @@ def optimizer(call, called, context):
     call = _decay(call, called, context, rate)
     if (
         name in _CHANGED_RATES
+        and not context.facts.is_keras_3
         and not _rate(call)
         and not _arguments.is_open(call)
     ):
@@ -141,7 +142,7 @@ def by_string(call, context):
     """A string in `compile` keeps the learning rate of Keras 2."""
     first = _arguments.positional(call)[:1]
     found = _arguments.find(call, "optimizer") or (first[0] if first else None)
-    if found is None:
+    if found is None or context.facts.is_keras_3:
         return call
     name = _BY_LOWER.get(str(literal(found.value)).lower())
     if name in _CHANGED_RATES:

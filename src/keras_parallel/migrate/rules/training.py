@@ -76,6 +76,12 @@ def training(call, called, context):
                 f"rows of a batch are not written here. Pass `{steps}=rows "
                 "// batch_size`.",
             )
+    if _arguments.find(call, "show_accuracy"):
+        context.note(
+            called.original,
+            "`show_accuracy=`: gone since Keras 2. Remove it, and pass "
+            '`metrics=["accuracy"]` to `compile`.',
+        )
     for keyword, default in _QUEUE.items():
         found = _arguments.find(call, keyword)
         if found is None:
@@ -100,38 +106,75 @@ def _whole_steps(call, keyword, called, context):
     found = _arguments.find(call, keyword)
     if found is None:
         return call
-    value = found.value
-    code = context.facts.code(value)
-    if (
-        isinstance(value, cst.BinaryOperation)
-        and isinstance(value.operator, cst.Divide)
-        and not _divides(value.left)
-    ):
-        left = context.facts.code(value.left)
-        right = context.facts.code(value.right)
+    code = context.facts.code(found.value)
+    if _is_quotient(found.value, context):
+        division = cst.ensure_type(found.value, cst.BinaryOperation)
+        left = context.facts.code(division.left)
+        right = context.facts.code(division.right)
         return _arguments.value(call, found, f"-(-{left} // {right})")
+    # Names were looked up in the script as it came.
+    given = [a.value for a in called.original.args if a.keyword is None]
     original = _arguments.find(called.original, keyword)
     if original is not None:
-        if isinstance(original.value, cst.Call) and (
-            context.names.imported(original.value.func)
-            in ("numpy.ceil", "numpy.floor")
-        ):
-            return _arguments.value(call, found, f"int({code})")
-        assigned = context.facts.value_of(original.value)
-        if _divides(value) or (assigned is not None and _divides(assigned)):
-            context.note(
-                called.original,
-                f"`{keyword}={code}` is a division: Keras 3 wants an int. "
-                "Write `//`, or `-(-rows // batch_size)` to round up as "
-                "Keras 2 did.",
-            )
+        given = [original.value]
+    value = next((v for v in given if context.facts.code(v) == code), None)
+    if value is None:
+        return call
+    if isinstance(value, cst.Call) and (
+        context.names.imported(value.func) in ("numpy.ceil", "numpy.floor")
+    ):
+        return _arguments.value(call, found, f"int({code})")
+    assigned = context.facts.value_of(value)
+    if _divides(value, context) or (
+        assigned is not None and _divides(assigned, context)
+    ):
+        context.note(
+            called.original,
+            f"`{keyword}={code}` is a division: Keras 3 wants an int. "
+            "Write `//`, or `-(-rows // batch_size)` to round up as "
+            "Keras 2 did.",
+        )
     return call
 
 
-def _divides(node):
-    return isinstance(node, cst.BinaryOperation) and (
-        isinstance(node.operator, cst.Divide) or _divides(node.left)
+def _is_quotient(node, context):
+    """Whether `node` is one division, of values that may well be ints."""
+    return (
+        isinstance(node, cst.BinaryOperation)
+        and isinstance(node.operator, cst.Divide)
+        and not node.lpar
+        and all(_is_plain(n, context) for n in (node.left, node.right))
     )
+
+
+def _is_plain(node, context):
+    if isinstance(node, cst.Call):
+        return context.facts.code(node.func) in ("int", "len")
+    if isinstance(node, cst.Name):
+        value = context.facts.value_of(node)
+        return value is None or not (
+            isinstance(literal(value), float) or _divides(value, context)
+        )
+    return isinstance(node, cst.Attribute | cst.Subscript | cst.Integer)
+
+
+_WHOLE = frozenset({"int", "len", "round", "math.ceil", "math.floor"})
+
+
+def _divides(node, context):
+    """Whether a division may leave a fraction in `node`."""
+    found = []
+
+    class Divisions(cst.CSTVisitor):
+        def visit_Call(self, node):
+            name = context.names.imported(node.func)
+            return (name or context.facts.code(node.func)) not in _WHOLE
+
+        def visit_Divide(self, node):
+            found.append(node)
+
+    node.visit(Divisions())
+    return bool(found)
 
 
 @method("compile")
@@ -150,7 +193,30 @@ def compile_(call, called, context):
                     else "."
                 ),
             )
+    for shared, first in context.facts.shared_optimizers():
+        if shared is called.original:
+            context.note(
+                shared,
+                "`compile(...)` with the optimizer of another model, "
+                f"{first.removeprefix('.')!r}: an optimizer of Keras 3 "
+                "belongs to the weights of one model, and refuses those of "
+                "another. Make one for each model.",
+            )
     return optimizers.by_string(call, context)
+
+
+@method("add_loss")
+def add_loss(call, called, context):
+    """A functional model of Keras 3 takes no tensor as a loss."""
+    func = cst.ensure_type(called.original.func, cst.Attribute)
+    if context.is_model(func.value):
+        context.note(
+            called.original,
+            f"`{context.facts.code(func)}(...)`: Keras 3 takes no loss from "
+            "outside of a layer. Call `self.add_loss(...)` in the `call` of a "
+            "layer, and put that layer into the model.",
+        )
+    return call
 
 
 @method("predict_classes")
@@ -198,10 +264,14 @@ def trainable(original, updated, context):
         isinstance(target, cst.Attribute) and target.attr.value == "trainable"
     ):
         return updated
+    if context.facts.is_keras_3:
+        return updated
     owner = context.facts.code(target.value)
     line = context.names.line(original)
     key = context.facts.key(target.value)
-    if context.facts.is_trained_as_compiled_before(key, line):
+    if literal(original.value) is True:
+        return updated
+    if context.facts.freezes_what_trains(key, line):
         context.note(
             original,
             f"`{context.facts.code(original)}` after it was compiled: "
