@@ -104,7 +104,7 @@ NAMES.update(
             "kld": "kl_divergence",
             "kullback_leibler_divergence": "kl_divergence",
         }.items()
-        for short in {old, old.upper() if len(old) < 5 else old}
+        for short in dict.fromkeys([old, old.upper() if len(old) < 5 else old])
         for module in ("losses", "metrics")
     }
 )
