@@ -8,6 +8,7 @@ that is built through one of the two is built for both, and compiling one
 leaves the other as it was.
 """
 
+import abc
 import inspect
 import types
 import typing
@@ -32,7 +33,7 @@ STEPS = frozenset({"train_step", "test_step", "predict_step"})
 FILE_METHODS = frozenset({"save", "save_weights", "load_weights"})
 
 
-class OverlayState:
+class OverlayState(abc.ABC):
     """What a parallel model holds beside the user's model.
 
     It lies in the `_keras_parallel` attribute of the parallel model.
@@ -68,9 +69,9 @@ class OverlayState:
         """A method as the user has it: of the instance, or of the class."""
         return self.shared.get(name, of_the_class)
 
-    def made_parallel(self, template):
+    @abc.abstractmethod
+    def made_parallel(self, template) -> keras.Model:
         """Another model like this one, of another model of the user's."""
-        raise NotImplementedError
 
     def compile_arguments(self, model, args, kwargs):
         """Checks what `compile` received; returns what to pass on."""
