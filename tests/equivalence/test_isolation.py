@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 import threading
 
 import jax
@@ -101,6 +102,16 @@ def test_models_trained_in_threads_of_their_own():
         assert_at_home(model)
 
 
+@pytest.fixture
+def many_switches():
+    """Threads take turns so often that they meet in each line of a loop."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("many_switches")
 def test_one_model_asked_by_several_threads_at_once():
     """As by the threads of a server."""
     asked = kp.data_parallel(helpers.seeded(make_model), 8)

@@ -50,7 +50,7 @@ class OverlayState(abc.ABC):
         # The very dict of the template: what is set there is seen here.
         self.shared = vars(template)
         self.compiling = False
-        self.own_attributes = {*_keras.TRAINER_ATTRIBUTES, *runtime_attributes}
+        self.set_by_keras = {*_keras.TRAINER_ATTRIBUTES, *runtime_attributes}
         self.layer_attributes = {
             name
             for layer in layers
@@ -58,6 +58,8 @@ class OverlayState(abc.ABC):
             for name in vars(base)
             if not name.startswith("__") and name not in FILE_METHODS
         }
+        # Where a layer has a property, that says where the value lies.
+        self.own_attributes = self.set_by_keras - self.layer_attributes
         # Not looked up in the template.
         self.hidden = self.own_attributes | self.layer_attributes
 
@@ -208,7 +210,7 @@ def overlay(state: OverlayState):
             the layers would hide.
     """
     template = state.template
-    hiding = state.layer_attributes - STEPS - state.own_attributes
+    hiding = state.layer_attributes - STEPS - state.set_by_keras
     for name in sorted(hiding & set(state.shared)):
         raise RefusedModelError(
             f"`{name}` was replaced on the instance {template.name!r}, and a "

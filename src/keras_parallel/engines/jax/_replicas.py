@@ -43,6 +43,7 @@ class JaxReplicas(Replicas):
         self._depth = 0
         # A step consumes the state that it is given: one thread at a time.
         self.lock = threading.RLock()
+        self.of_thread = threading.local()
         self.interrupts = Interrupts()
 
     @property

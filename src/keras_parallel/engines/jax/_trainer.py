@@ -53,6 +53,17 @@ class JaxTrainerLayer(_Trainer):
     def jax_state_sync(self):
         self._jax_state_synced = True
 
+    # Each thread that asks the model has its own: Keras takes a state from the
+    # last step where it finds `False`, which may be what another thread set.
+
+    @property
+    def _jax_state_synced(self):
+        return getattr(self._keras_parallel.replicas.of_thread, "synced", True)
+
+    @_jax_state_synced.setter
+    def _jax_state_synced(self, synced):
+        self._keras_parallel.replicas.of_thread.synced = synced
+
     def get_state_tree(self, value_format="backend_tensor"):
         # Orbax writes where arrays lie into its files, and reads them back
         # only where there are as many devices.
