@@ -3,7 +3,29 @@
 from keras_parallel.planning.devices import KINDS
 from keras_parallel.planning.devices import Device
 from keras_parallel.planning.devices import choose_devices
+from keras_parallel.planning.plan import COLLECTIVES
+from keras_parallel.planning.plan import Collective
+from keras_parallel.planning.plan import DeviceShare
+from keras_parallel.planning.plan import Plan
+from keras_parallel.planning.program import Program
 from keras_parallel.planning.rows import RowLayout
 from keras_parallel.planning.rows import lay_out_rows
+from keras_parallel.planning.timeline import EVENT_KINDS
+from keras_parallel.planning.timeline import Event
+from keras_parallel.planning.timeline import Timeline
 
-__all__ = ["KINDS", "Device", "RowLayout", "choose_devices", "lay_out_rows"]
+__all__ = [
+    "COLLECTIVES",
+    "EVENT_KINDS",
+    "KINDS",
+    "Collective",
+    "Device",
+    "DeviceShare",
+    "Event",
+    "Plan",
+    "Program",
+    "RowLayout",
+    "Timeline",
+    "choose_devices",
+    "lay_out_rows",
+]
