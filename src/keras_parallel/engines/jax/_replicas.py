@@ -11,10 +11,10 @@ from jax.sharding import PartitionSpec
 
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax._placement import Placement
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import is_replicated
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
-from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
 
@@ -34,11 +34,10 @@ class JaxReplicas(Replicas):
         super().__init__(devices, report)
         mesh = Mesh(np.array(jax_devices), (_BATCH_AXIS,))
         self.on_each = NamedSharding(mesh, PartitionSpec())
-        self.by_rows = NamedSharding(mesh, PartitionSpec(_BATCH_AXIS))
         self._names = {j: d.name for d, j in zip(devices, jax_devices)}
         # Where Keras keeps a model that is not parallel.
         self.home = next(iter(jax.numpy.zeros(()).devices()))
-        self._layouts = {}
+        self._placement = Placement(mesh, report)
         # How many methods run, one inside another or in several threads.
         self._depth = 0
         # A step consumes the state that it is given: one thread at a time.
@@ -51,40 +50,7 @@ class JaxReplicas(Replicas):
         return JaxTrainerLayer
 
     def place_batch(self, batch):
-        leaves, structure = jax.tree.flatten(batch)
-        key = tuple(np.shape(x) if _is_numeric(x) else None for x in leaves)
-        shardings = self._layouts.get(key)
-        if shardings is None:
-            shardings = self._layouts[key] = self._lay_out(key)
-        if None in shardings:
-            leaves = [
-                x if s is None else jax.device_put(x, s)
-                for x, s in zip(leaves, shardings)
-            ]
-        elif any(
-            not isinstance(x, jax.Array) or x.sharding != s
-            for x, s in zip(leaves, shardings)
-        ):
-            # One call for all of them costs little more than one leaf.
-            leaves = jax.device_put(leaves, shardings)
-        return jax.tree.unflatten(structure, leaves)
-
-    def _lay_out(self, shapes):
-        rows = next((s[0] for s in shapes if s), None)
-        if rows is None:
-            split = False
-        else:
-            layout = lay_out_rows(rows, len(self.devices))
-            split = layout.split
-            self.report(layout)
-        return [
-            None
-            if shape is None
-            else self.by_rows
-            if split and shape and shape[0] == rows
-            else self.on_each
-            for shape in shapes
-        ]
+        return self._placement.place(batch)
 
     def rows_on(self, array):
         return {
@@ -115,10 +81,3 @@ class JaxReplicas(Replicas):
         finally:
             with self.lock:
                 self._depth -= 1
-
-
-def _is_numeric(leaf):
-    return isinstance(leaf, jax.Array) or (
-        isinstance(leaf, np.ndarray | np.generic)
-        and leaf.dtype.kind in "biufcV"
-    )
