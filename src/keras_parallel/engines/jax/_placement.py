@@ -8,6 +8,7 @@ microseconds with that and 12 with this, more than the rest of a step's input.
 import jax
 import numpy as np
 from jax._src.interpreters import pxla
+from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
@@ -106,7 +107,7 @@ class Placement:
 def _sender(array, sharding):
     """What `jax.device_put(x, sharding)` does, for arrays like `array`."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-    aval = jax.core.ShapedArray(array.shape, dtype)
+    aval = ShapedArray(array.shape, dtype)
     parts = sharding.addressable_devices_indices_map(array.shape)
     devices, parts = list(parts), list(parts.values())
 
