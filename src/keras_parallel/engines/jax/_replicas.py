@@ -5,6 +5,7 @@ import threading
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
@@ -12,9 +13,11 @@ from jax.sharding import PartitionSpec
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
 from keras_parallel.engines.jax._placement import Placement
+from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import is_replicated
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
+from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
 
@@ -37,6 +40,7 @@ class JaxReplicas(Replicas):
         self._names = {j: d.name for d, j in zip(devices, jax_devices)}
         # Where Keras keeps a model that is not parallel.
         self.home = next(iter(jax.numpy.zeros(()).devices()))
+        self._by_device = NamedSharding(mesh, PartitionSpec(_BATCH_AXIS))
         self._placement = Placement(mesh, report)
         # How many methods run, one inside another or in several threads.
         self._depth = 0
@@ -51,6 +55,19 @@ class JaxReplicas(Replicas):
 
     def place_batch(self, batch):
         return self._placement.place(batch)
+
+    def rows_of(self, batch):
+        """The rows of a batch that is being traced, if they are split."""
+        shapes = [
+            leaf.shape
+            for leaf in jax.tree.leaves(batch)
+            if isinstance(leaf, Tracer)
+        ]
+        number = next((shape[0] for shape in shapes if shape), 0)
+        count = len(self.devices)
+        if count == 1 or not lay_out_rows(number, count).split:
+            return None
+        return Rows(number, count, self._by_device)
 
     def rows_on(self, array):
         return {

@@ -16,6 +16,7 @@ import jax
 import keras
 
 from keras_parallel.engines.jax._input import Input
+from keras_parallel.engines.jax._loops import summed_once
 from keras_parallel.engines.jax._state import StepState
 
 if typing.TYPE_CHECKING:
@@ -130,7 +131,12 @@ class JaxTrainerLayer(_Trainer):
 
 def _take(model, name, of_the_class, state, data):
     parallel = model._keras_parallel
-    outputs, state = parallel.users(name, of_the_class)(state, data)
+    step = parallel.users(name, of_the_class)
+    rows = parallel.replicas.rows_of(data)
+    if rows is None:
+        outputs, state = step(state, data)
+    else:
+        outputs, state = summed_once(step, (state, data), rows)
     # Without this XLA may return a part of the state sharded, and the next
     # step would be compiled once more for it.
     on_each = parallel.replicas.on_each

@@ -1,0 +1,214 @@
+"""What a loop sums up over the rows crosses once, not in each of its turns."""
+
+import re
+
+import jax
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_parallel as kp
+from tests import models
+
+ROWS, TIME, FEATURES = 24, 7, 4
+CROSSES = re.compile(
+    r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+)
+LAYERS = {}
+
+
+def layer(make):
+    LAYERS[make.__name__] = make
+    return make
+
+
+@layer
+def lstm():
+    return [layers.LSTM(5)]
+
+
+@layer
+def as_many_units_as_rows():
+    return [layers.LSTM(ROWS), layers.Dense(ROWS)]
+
+
+@layer
+def gru():
+    return [layers.GRU(5, dropout=0.2)]
+
+
+@layer
+def gru_of_another_kind():
+    return [layers.GRU(5, reset_after=False, activation="relu")]
+
+
+@layer
+def simple():
+    return [layers.SimpleRNN(5, go_backwards=True)]
+
+
+@layer
+def both_directions_twice():
+    recurrent = layers.LSTM(3, return_sequences=True)
+    return [
+        layers.Bidirectional(recurrent),
+        layers.Bidirectional(layers.GRU(3)),
+    ]
+
+
+@layer
+def masked():
+    return [layers.Masking(0.0), layers.LSTM(5, return_sequences=True)]
+
+
+@layer
+def stacked_cells():
+    return [layers.RNN([layers.LSTMCell(4), layers.GRUCell(3)])]
+
+
+@layer
+def unrolled():
+    return [layers.LSTM(3, unroll=True)]
+
+
+@layer
+def in_half_precision():
+    return [layers.LSTM(5, dtype="mixed_bfloat16")]
+
+
+@keras.saving.register_keras_serializable("tests")
+class Twice(layers.Layer):
+    """Uses a weight twice in each turn, and scales what it adds."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], shape[-1]))
+
+    def call(self, x):
+        def turn(state, now):
+            state = keras.ops.tanh(
+                now @ self.kernel + 0.3 * (state @ -self.kernel)
+            )
+            return state, state.sum(0)
+
+        start = keras.ops.zeros_like(x[:, 0])
+        last, _ = jax.lax.scan(turn, start, keras.ops.swapaxes(x, 0, 1))
+        return last
+
+
+@layer
+def a_scan_of_the_users():
+    return [Twice()]
+
+
+@keras.saving.register_keras_serializable("tests")
+class Compiled(Twice):
+    def call(self, x):
+        return jax.jit(super().call)(x)
+
+
+@layer
+def a_compiled_scan():
+    return [Compiled()]
+
+
+@keras.saving.register_keras_serializable("tests")
+class LookedAt(layers.Layer):
+    """Adds up a sum over the rows and looks at it in each turn."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 3))
+
+    def call(self, x):
+        def turn(total, now):
+            return total + keras.ops.sum(now @ self.kernel, 0), total[0]
+
+        last, seen = jax.lax.scan(
+            turn, keras.ops.zeros(3), keras.ops.swapaxes(x, 0, 1)
+        )
+        return x[:, 0] @ self.kernel + last * keras.ops.sum(seen) * 1e-3
+
+
+@layer
+def a_sum_that_is_looked_at():
+    return [LookedAt()]
+
+
+def make_model(name):
+    inputs = keras.Input((TIME, FEATURES))
+    x = inputs
+    for each in LAYERS[name]():
+        x = each(x)
+    model = keras.Model(inputs, layers.Dense(2, dtype="float32")(x))
+    model.compile(models.sgd(0.1), "mse")
+    return model
+
+
+def make_batches(name, sizes=(ROWS, ROWS, 7)):
+    rng = np.random.default_rng(5)
+    shape = (2,) if name != "masked" else (TIME, 2)
+    return [
+        (
+            rng.normal(size=(n, TIME, FEATURES)).astype("float32"),
+            rng.normal(size=(n, *shape)).astype("float32"),
+        )
+        for n in sizes
+    ]
+
+
+def _all_and_pairwise():
+    """Each layer meets 2 or 8 devices; `full` marks the other."""
+    for i, name in enumerate(LAYERS):
+        for j, devices in enumerate((2, 8)):
+            marks = [pytest.mark.full] if (i + j) % 2 else []
+            yield pytest.param(name, devices, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "devices"), list(_all_and_pairwise()))
+def test_training_equals_one_device(name, devices):
+    kp.testing.assert_trains_like_one_device(
+        lambda: make_model(name),
+        lambda: make_batches(name),
+        devices=[devices],
+        steps=6,
+    )
+
+
+def compiled_step(name, devices=2):
+    """The compiled training step, as text."""
+    parallel = kp.data_parallel(make_model(name), devices)
+    (batch, *_) = make_batches(name)
+    parallel.train_on_batch(*batch)
+    state = parallel._get_jax_state(
+        trainable_variables=True,
+        non_trainable_variables=True,
+        optimizer_variables=True,
+        metrics_variables=True,
+    )
+    placed = parallel._keras_parallel.replicas.place_batch((*batch, None))
+    # A function of its own, as JAX would hand out the one it has compiled.
+    compiled = jax.jit(lambda *args: parallel.train_step(*args)).lower(
+        state, placed
+    )
+    return compiled.compile().as_text()
+
+
+def crossings_by_computation(text):
+    """How many collectives each part of a program holds, loops apart."""
+    counts, name = {}, None
+    for line in text.splitlines():
+        if line.rstrip().endswith("{"):
+            name = line.split(" (")[0]
+        counts[name] = counts.get(name, 0) + len(CROSSES.findall(line))
+    return {name: count for name, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_gradients_cross_once(name):
+    crossings = crossings_by_computation(compiled_step(name))
+    if name == "a_sum_that_is_looked_at":
+        # Each turn needs the sum of all rows.
+        assert any("ENTRY" not in part for part in crossings)
+    else:
+        assert list(crossings.values()) == [1]
+        assert "ENTRY" in next(iter(crossings))
