@@ -40,7 +40,7 @@ class JaxReplicas(Replicas):
         self._names = {j: d.name for d, j in zip(devices, jax_devices)}
         # Where Keras keeps a model that is not parallel.
         self.home = next(iter(jax.numpy.zeros(()).devices()))
-        self._by_device = NamedSharding(mesh, PartitionSpec(_BATCH_AXIS))
+        self._mesh = mesh
         self._placement = Placement(mesh, report)
         # How many methods run, one inside another or in several threads.
         self._depth = 0
@@ -67,7 +67,7 @@ class JaxReplicas(Replicas):
         count = len(self.devices)
         if count == 1 or not lay_out_rows(number, count).split:
             return None
-        return Rows(number, count, self._by_device)
+        return Rows(number, self._mesh)
 
     def rows_on(self, array):
         return {

@@ -1,24 +1,31 @@
-"""Sums over rows in the body of a loop, and what each device adds to them."""
+"""Sums over the rows of a batch, and what each device adds to them."""
 
+import collections
 import dataclasses
+import functools
 import typing
 
 import jax
 from jax.core import eval_jaxpr
+from jax.extend.core import ClosedJaxpr
 from jax.extend.core import Jaxpr
 from jax.extend.core import JaxprEqn
 from jax.extend.core import Literal
 from jax.extend.core import Var
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec
 
-_ADD = frozenset({"add", "add_any"})
-# Linear in an operand, as long as the other is known.
-_LINEAR = frozenset(
+ADD = frozenset({"add", "add_any"})
+_LINEAR_IN_ALL = ADD | {"concatenate"}
+# Linear in one operand, for any value of the other.
+_LINEAR_IN_ONE = frozenset(
     {
         "broadcast_in_dim",
         "convert_element_type",
         "copy",
         "mul",
         "neg",
+        "pad",
         "reduce_sum",
         "reshape",
         "squeeze",
@@ -33,121 +40,100 @@ class Rows:
 
     Args:
         number: Rows of the global batch.
-        devices: On how many devices they lie.
-        sharding: Puts one entry of the leading dim on each device.
+        mesh: The devices that they lie on, along its only axis.
     """
 
     number: int
-    devices: int
-    sharding: jax.sharding.Sharding
+    mesh: Mesh
+
+    @property
+    def axis(self):
+        return self.mesh.axis_names[0]
 
 
-class RowSum:
-    """A carry of a loop to which each turn adds sums over rows, and no more."""
+class Values(dict):
+    """The variables of a traced function, with their values.
 
-    def __init__(self, body: Jaxpr, rows: Rows):
-        self._body = body
+    `by_device` has some that are sums over rows, with a leading dim of what
+    the rows of each device add to them.
+    """
+
+    def __init__(self, closed: ClosedJaxpr, args):
+        super().__init__()
+        self.by_device = {}
+        self.write(closed.jaxpr.constvars, closed.consts)
+        self.write(closed.jaxpr.invars, args)
+
+    def read(self, atom):
+        return atom.val if isinstance(atom, Literal) else self[atom]
+
+    def write(self, variables, values):
+        self.update(zip(variables, values))
+
+
+class RowSums:
+    """Which variables of a traced function are sums over rows.
+
+    Args:
+        jaxpr: The function.
+        rows: The rows.
+        known: Variables that are known to be such sums.
+    """
+
+    def __init__(self, jaxpr: Jaxpr, rows: Rows, known=()):
+        self._jaxpr = jaxpr
         self._rows = rows
-        self._made_by = {v: e for e in body.eqns for v in e.outvars}
-        self._terms = []
+        self._made_by = {v: e for e in jaxpr.eqns for v in e.outvars}
+        self._sums = set(known)
+        for variable, equation in self._made_by.items():
+            if self._gives_sum(equation):
+                self._sums.add(variable)
+        used = [*(v for e in jaxpr.eqns for v in e.invars), *jaxpr.outvars]
+        self._uses = collections.Counter(v for v in used if isinstance(v, Var))
 
-    @classmethod
-    def find(cls, body: Jaxpr, carry, total, rows: Rows):
-        """The sum that goes into `body` as `carry` and comes out as `total`.
+    def uses(self, variable):
+        """How many operands, and results of the function, it is."""
+        return self._uses[variable]
 
-        Returns:
-            `None` if it is more, or if something else looks at it.
-        """
-        row_sum = cls(body, rows)
-        used = [v for e in body.eqns for v in e.invars] + body.outvars
-        while total is not carry:
-            equation = row_sum._equation_of(total)
-            if equation is None or sum(v is total for v in used) != 1:
-                return None
-            term, total = row_sum._parted(equation, carry)
-            if term is None:
-                return None
-            row_sum._terms.append(term)
-        alone = sum(v is carry for v in used) == 1
-        return row_sum if row_sum._terms and alone else None
-
-    def _parted(self, equation, carry):
-        """What is added, if it is a sum over rows, and to what."""
-        if equation.primitive.name in _ADD:
-            a, b = equation.invars
-            for term, other in ((a, b), (b, a)):
-                if term is not carry and self._is_sum(term):
-                    return term, other
-        return None, None
-
-    def added_to(self, carry, values):
-        """`carry`, one sum for each device, and what a turn adds to it.
-
-        Args:
-            carry: With a leading dim of devices.
-            values: The values in the body of the loop.
-        """
-        for term in self._terms:
-            carry = carry + self._by_device(term, values)
-        return carry
-
-    def _equation_of(self, atom):
+    def made_by(self, atom) -> JaxprEqn | None:
         return None if isinstance(atom, Literal) else self._made_by.get(atom)
 
-    def _is_sum(self, atom):
-        equation = self._equation_of(atom)
-        if equation is None:
-            return False
-        if self._summed_dims(equation) is not None:
+    def is_sum(self, atom):
+        """Whether `atom` is a sum over rows, or linear in such sums."""
+        return isinstance(atom, Var) and atom in self._sums
+
+    def _gives_sum(self, equation):
+        if _summed_dims(equation, self._rows.number) is not None:
             return True
-        if equation.primitive.name in _ADD:
-            return all(map(self._is_sum, equation.invars))
+        sums = list(map(self.is_sum, equation.invars))
+        if equation.primitive.name in _LINEAR_IN_ALL:
+            return all(sums)
         return (
-            equation.primitive.name in _LINEAR
-            and sum(map(self._is_sum, equation.invars)) == 1
+            equation.primitive.name in _LINEAR_IN_ONE
+            and sums.count(True) == 1
+            and _is_linear(equation)
         )
 
-    def _summed_dims(self, equation):
-        """The dim of each operand along which `equation` sums up rows."""
-        if equation.primitive.name == "reduce_sum":
-            dims = [(axis,) for axis in equation.params["axes"]]
-        elif equation.primitive.name == "dot_general":
-            contracted, _ = equation.params["dimension_numbers"]
-            dims = list(zip(*contracted))
-        else:
-            return None
-        shape = equation.invars[0].aval.shape
-        number = self._rows.number
-        return next((d for d in dims if shape[d[0]] == number), None)
+    def by_device(self, atom, values: Values):
+        """What the rows of each device add to the sum `atom`."""
+        if atom not in values.by_device:
+            values.by_device[atom] = self._by_device(atom, values)
+        return values.by_device[atom]
 
     def _by_device(self, atom, values):
-        """The sums over the rows of each device that `atom` is the sum of."""
         equation = self._made_by[atom]
-        dims = self._summed_dims(equation)
+        run = functools.partial(run_equation, self._jaxpr, equation)
+        dims = _summed_dims(equation, self._rows.number)
         if dims is not None:
-            operands = [
-                self._split(values.read(v), dim)
-                for v, dim in zip(equation.invars, dims)
-            ]
-            return self._mapped(equation, operands, dims)
-        are_sums = list(map(self._is_sum, equation.invars))
+            operands = map(values.read, equation.invars)
+            return _on_each_device(run, operands, dims, self._rows)
+        sums = list(map(self.is_sum, equation.invars))
         operands = [
-            self._by_device(v, values) if is_sum else values.read(v)
-            for v, is_sum in zip(equation.invars, are_sums)
+            self.by_device(v, values) if is_sum else values.read(v)
+            for v, is_sum in zip(equation.invars, sums)
         ]
-        dims = [0 if is_sum else None for is_sum in are_sums]
-        return self._mapped(equation, operands, dims)
-
-    def _split(self, value, dim):
-        rows = (self._rows.devices, self._rows.number // self._rows.devices)
-        shape = (*value.shape[:dim], *rows, *value.shape[dim + 1 :])
-        return value.reshape(shape)
-
-    def _mapped(self, equation, operands, dims):
-        def result(*operands):
-            return run_equation(self._body, equation, operands)[0]
-
-        return jax.vmap(result, tuple(dims))(*operands)
+        axes = tuple(0 if is_sum else None for is_sum in sums)
+        return jax.vmap(lambda *args: run(args)[0], axes)(*operands)
 
 
 def run_equation(within: Jaxpr, equation: JaxprEqn, operands):
@@ -164,3 +150,51 @@ def run_equation(within: Jaxpr, equation: JaxprEqn, operands):
         effects=equation.effects,
     )
     return eval_jaxpr(jaxpr, [], *operands)
+
+
+def _on_each_device(run, operands, dims, rows):
+    """Runs an equation on the rows of each device alone."""
+    specs = tuple(PartitionSpec(*[None] * dim, rows.axis) for dim in dims)
+
+    @functools.partial(
+        jax.shard_map,
+        mesh=rows.mesh,
+        in_specs=specs,
+        out_specs=PartitionSpec(rows.axis),
+    )
+    def on_each(*operands):
+        return run(operands)[0][None]
+
+    return on_each(*operands)
+
+
+def _summed_dims(equation, number):
+    """The dim of each operand along which `equation` sums up the rows."""
+    parameters = equation.params
+    if equation.primitive.name == "reduce_sum":
+        dims = [(axis,) for axis in parameters["axes"]]
+    elif equation.primitive.name == "dot_general":
+        contracted, _ = parameters["dimension_numbers"]
+        dims = list(zip(*contracted))
+    elif equation.primitive.name == "conv_general_dilated":
+        # The gradient of a kernel: what is summed up are the features.
+        groups = ("feature_group_count", "batch_group_count")
+        if any(parameters[name] > 1 for name in groups):
+            return None
+        numbers = parameters["dimension_numbers"]
+        dims = [(numbers.lhs_spec[1], numbers.rhs_spec[1])]
+    else:
+        return None
+    shape = equation.invars[0].aval.shape
+    return next((d for d in dims if shape[d[0]] == number), None)
+
+
+def _is_linear(equation):
+    operand, *others = equation.invars
+    if equation.primitive.name == "pad":
+        # Anything else at the borders would count once for each device.
+        return isinstance(others[0], Literal) and others[0].val == 0
+    if equation.primitive.name == "convert_element_type":
+        before, after = operand.aval.dtype, equation.outvars[0].aval.dtype
+        return jax.numpy.promote_types(before, after) == after
+    return True

@@ -16,8 +16,8 @@ import jax
 import keras
 
 from keras_parallel.engines.jax._input import Input
-from keras_parallel.engines.jax._loops import summed_once
 from keras_parallel.engines.jax._state import StepState
+from keras_parallel.engines.jax._sum_once import summed_once
 
 if typing.TYPE_CHECKING:
     _Trainer = keras.Model

@@ -1,4 +1,4 @@
-"""What a loop sums up over the rows crosses once, not in each of its turns."""
+"""Gradients cross once: of loops, and of layers that are called twice, too."""
 
 import re
 
@@ -134,11 +134,44 @@ def a_sum_that_is_looked_at():
     return [LookedAt()]
 
 
+def called_twice(make):
+    """The layers, called on a sequence and on it reversed."""
+
+    def made():
+        shared = make()
+        return [
+            lambda x: layers.add(
+                [applied(shared, x), applied(shared, layers.ReLU()(x))]
+            )
+        ]
+
+    made.__name__ = f"{make.__name__}_called_twice"
+    return layer(made)
+
+
+def applied(each_of, x):
+    for each in each_of:
+        x = each(x)
+    return x
+
+
+called_twice(lstm)
+called_twice(both_directions_twice)
+
+
+@called_twice
+def dense():
+    return [layers.Flatten(), layers.Dense(5, "tanh"), layers.Dense(3)]
+
+
+@called_twice
+def convolution():
+    return [layers.Conv1D(5, 3, activation="tanh"), layers.Conv1D(3, 2)]
+
+
 def make_model(name):
     inputs = keras.Input((TIME, FEATURES))
-    x = inputs
-    for each in LAYERS[name]():
-        x = each(x)
+    x = applied(LAYERS[name](), inputs)
     model = keras.Model(inputs, layers.Dense(2, dtype="float32")(x))
     model.compile(models.sgd(0.1), "mse")
     return model
@@ -146,7 +179,8 @@ def make_model(name):
 
 def make_batches(name, sizes=(ROWS, ROWS, 7)):
     rng = np.random.default_rng(5)
-    shape = (2,) if name != "masked" else (TIME, 2)
+    lengths = {"masked": (TIME,), "convolution_called_twice": (TIME - 3,)}
+    shape = (*lengths.get(name, ()), 2)
     return [
         (
             rng.normal(size=(n, TIME, FEATURES)).astype("float32"),
@@ -170,7 +204,7 @@ def test_training_equals_one_device(name, devices):
         lambda: make_model(name),
         lambda: make_batches(name),
         devices=[devices],
-        steps=6,
+        steps=3,
     )
 
 
@@ -203,12 +237,18 @@ def crossings_by_computation(text):
     return {name: count for name, count in counts.items() if count}
 
 
-@pytest.mark.parametrize("name", list(LAYERS))
+@pytest.mark.parametrize(
+    "name", [name for name in LAYERS if name != "a_sum_that_is_looked_at"]
+)
 def test_gradients_cross_once(name):
     crossings = crossings_by_computation(compiled_step(name))
-    if name == "a_sum_that_is_looked_at":
-        # Each turn needs the sum of all rows.
-        assert any("ENTRY" not in part for part in crossings)
-    else:
-        assert list(crossings.values()) == [1]
-        assert "ENTRY" in next(iter(crossings))
+    assert all("ENTRY" in part for part in crossings)
+    # A masked loss needs the number of its time steps first.
+    assert sum(crossings.values()) == (2 if name == "masked" else 1)
+
+
+def test_what_a_loop_looks_at_crosses_in_each_turn():
+    crossings = crossings_by_computation(
+        compiled_step("a_sum_that_is_looked_at")
+    )
+    assert any("ENTRY" not in part for part in crossings)
