@@ -7,12 +7,13 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from keras_parallel._errors import InputError
 from keras_parallel._errors import TraceError
 from keras_parallel._logging import logger
 from keras_parallel.engines import Recording
 from keras_parallel.engines import active_engine
 from keras_parallel.planning import Timeline
+from keras_parallel.strategies._wording import error
+from keras_parallel.strategies._wording import shown
 
 _SUFFIXES = (".json", ".json.gz")
 _WORKS = 'with keras_parallel.trace("run.json") as trace: ...'
@@ -77,10 +78,11 @@ class Trace:
             TraceError: if the `with` has not ended.
         """
         if self._timeline is None:
-            raise TraceError(
-                "A trace can be read when its `with` has ended. Received: one "
-                "that has not, or that recorded nothing. Read it below: "
-                f"`{_WORKS}`."
+            raise error(
+                "A trace can be read when its `with` has ended.",
+                "one that has not, or in which nothing was recorded.",
+                _WORKS,
+                TraceError,
             )
         return self._timeline
 
@@ -115,28 +117,30 @@ class Trace:
 
     def __enter__(self):
         if self._recording is not None:
-            raise TraceError(
-                "A trace records once. Received: a second `with` over one. "
-                f"Make another: `{_WORKS}`."
+            raise error(
+                "A trace records once.",
+                "a second `with` over one.",
+                _WORKS,
+                TraceError,
             )
         self._recording = self._stack.enter_context(active_engine().profile())
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind, raised, traceback):
         assert self._recording is not None
         try:
-            self._stack.__exit__(kind, error, traceback)
+            self._stack.__exit__(kind, raised, traceback)
         finally:
             self._timeline = self._recording.timeline
             if self._timeline is not None:
-                self._write(self._timeline, error)
+                self._write(self._timeline, raised)
 
-    def _write(self, timeline, error):
+    def _write(self, timeline, raised):
         try:
             with _replaced_when_whole(self.path) as file:
                 timeline.write_chrome(file)
         except OSError as lost:
-            if error is None:
+            if raised is None:
                 raise
             # What was raised inside is what the user must see.
             logger.warning("%s was not written: %s", self.path, lost)
@@ -148,15 +152,16 @@ def _checked(path):
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise InputError(
-            "`path` is the name of a file, a str or a `pathlib.Path`. "
-            f"Received: path={path!r} (of type {type(path).__name__}). A call "
-            f"that works: `{_WORKS}`."
+        raise error(
+            "`path` is the name of a file, a str or a `pathlib.Path`.",
+            f"path={shown(path)}.",
+            _WORKS,
         )
     if not text.endswith(_SUFFIXES):
-        raise InputError(
-            f"A trace is a file with the suffix {' or '.join(_SUFFIXES)}. "
-            f"Received: path={text!r}. A call that works: `{_WORKS}`."
+        raise error(
+            f"A trace is a file with the suffix {' or '.join(_SUFFIXES)}.",
+            f"path={text!r}.",
+            _WORKS,
         )
     # A link is kept: what it points to is replaced.
     target = pathlib.Path(os.path.realpath(text))
@@ -168,10 +173,10 @@ def _checked(path):
     elif not os.access(target.parent, os.W_OK):
         problem = f"but {str(target.parent)!r} cannot be written"
     if problem:
-        raise InputError(
-            "A trace is written to a file in a directory that is there. "
-            f"Received: path={text!r}, {problem}. A call that works: "
-            f"`{_WORKS}`."
+        raise error(
+            "A trace is written to a file in a directory that is there.",
+            f"path={text!r}, {problem}.",
+            _WORKS,
         )
     return target
 

@@ -47,7 +47,7 @@ def draw(
     kinds = _draw_lanes(axes, timeline, begin, end)
     _mark_steps(axes, shown, begin)
     axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.set_xlim(0, max((end - begin) * 1e3, 1e-6))
     axes.set_xlabel("ms")
     axes.set_title(_title(timeline, shown), loc="left", fontsize=10)

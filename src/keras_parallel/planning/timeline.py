@@ -56,8 +56,7 @@ class Event:
     depth: int = 0
 
     def __post_init__(self) -> None:
-        if self.device != HOST:
-            Device.parse(self.device)
+        _check_name(self.device)
         if self.kind not in EVENT_KINDS:
             raise ValueError(
                 f"The kind of an event is one of {list(EVENT_KINDS)}. "
@@ -348,6 +347,12 @@ _HEAD_OF_RUNS = ("program", "runs", "devices", "median run", "longest")
 # Programs in a printed table. Beside the steps there are small ones without
 # end, such as a division for each metric.
 _SHOWN = 4
+
+
+@functools.cache
+def _check_name(device: str) -> None:
+    if device != HOST:
+        Device.parse(device)
 
 
 def _order(name: str) -> tuple[int, str, int]:

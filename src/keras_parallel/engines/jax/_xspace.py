@@ -1,5 +1,8 @@
 """Reads an `XSpace`, the format of XLA's profiler, as a timeline."""
 
+import contextlib
+import functools
+import gc
 import re
 import sys
 from collections.abc import Mapping
@@ -26,7 +29,7 @@ _COMMUNICATION = re.compile(
 _TRANSFER = re.compile(r"Memcpy(H2D|D2H|HtoD|DtoH)|Infeed|Outfeed")
 
 # What the host does for the devices.
-_CALL = re.compile(r"PjitFunction\((.*)\)$")
+_CALL = "PjitFunction("
 _HOST_EVENTS = {
     "backend_compile_and_load": "host",
     "DevicePut": "transfer",
@@ -58,7 +61,20 @@ def read(data: bytes, known: Mapping[Device, Any]) -> Timeline:
         known: The devices to look at, with those of JAX.
     """
     profile = jax.profiler.ProfileData.from_serialized_xspace(data)
-    return from_planes(profile.planes, known, _protobuf.messages(data))
+    with _no_garbage_collection():
+        return from_planes(profile.planes, known, _protobuf.messages(data))
+
+
+@contextlib.contextmanager
+def _no_garbage_collection():
+    # Of a million objects that stay, each collection looks at all.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def from_planes(
@@ -78,7 +94,7 @@ def from_planes(
             for line in plane.lines:
                 found += _nested(_of_thread(line, names))
     found.sort(key=lambda pair: (pair[0].begin, -pair[0].end))
-    numbers = _numbers([event for event, _ in found])
+    numbers, missing = _numbers([event for event, _ in found])
     events = tuple(
         Event(
             device=event.device,
@@ -92,7 +108,7 @@ def from_planes(
         )
         for (event, depth), number in zip(found, numbers)
     )
-    return Timeline(events, notes)
+    return Timeline(events, notes + missing)
 
 
 def _place(jax_device):
@@ -121,13 +137,10 @@ def _of_thread(line, names):
     """What a thread of the host did: for itself, or as a CPU device."""
     for event in line.events:
         name = sys.intern(event.name)
-        call = _CALL.match(name)
-        if call:
-            # XLA's name for the program of this function.
-            program = "jit_" + re.sub(r"[^\w.-]", "_", call[1])
-            yield _Found(*_span(event), HOST, "host", name, program)
-        elif name in _HOST_EVENTS:
+        if name in _HOST_EVENTS:
             yield _Found(*_span(event), HOST, _HOST_EVENTS[name], name, None)
+        elif name.startswith(_CALL):
+            yield _Found(*_span(event), HOST, "host", name, _program(name))
         # Most events are none of ours, and their statistics take time to read.
         elif " " not in name and "::" not in name:
             stats = dict(event.stats)
@@ -138,11 +151,19 @@ def _of_thread(line, names):
                 yield _Found(*_span(event), device, kind, name, program, run)
 
 
+@functools.cache
+def _program(call):
+    """XLA's name for the program of the function that is called."""
+    function = call.removeprefix(_CALL).removesuffix(")")
+    return "jit_" + re.sub(r"[^\w.-]", "_", function)
+
+
 def _span(event):
     begin = event.start_ns
     return round(begin), round(begin + event.duration_ns)
 
 
+@functools.cache
 def _kind(name):
     if _COMMUNICATION.search(name):
         return "communication"
@@ -167,7 +188,7 @@ def _nested(line):
 
 
 def _numbers(found):
-    """The number of the run that each event belongs to, if any.
+    """The number of the run that each event belongs to, and what is missing.
 
     On GPUs the profiler does not say which run it is: there a run begins with
     the operation that came first.
@@ -189,12 +210,19 @@ def _numbers(found):
         None if key is None else runs[event.program][key]
         for event, key in zip(found, keys)
     ]
+    missing = []
     for program, calls in _calls(found).items():
+        count = len(runs.get(program, ()))
         # The host calls them in the order in which they run.
-        if len(calls) == len(runs.get(program, ())):
+        if len(calls) == count:
             for number, call in enumerate(calls):
                 numbers[call] = number
-    return numbers
+        elif len(calls) > count > 0:
+            missing.append(
+                f"the host called {program} {len(calls)} times; of its runs "
+                f"{count} were recorded."
+            )
+    return numbers, tuple(missing)
 
 
 def _calls(found):
