@@ -2,16 +2,14 @@
 
 import dataclasses
 import functools
-import json
 import math
-import statistics
-from collections.abc import Iterable
-from collections.abc import Iterator
 from typing import IO
 from typing import TYPE_CHECKING
 from typing import Any
 
+from keras_parallel.planning import _chrome
 from keras_parallel.planning import _intervals
+from keras_parallel.planning import _summary
 from keras_parallel.planning.devices import Device
 
 if TYPE_CHECKING:
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
 EVENT_KINDS = ("compute", "communication", "transfer", "host", "wait")
 
 HOST = "host"
-
-# The one process of a Chrome trace; its lanes are threads that come after.
-_PROCESS = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,78 +239,16 @@ class Timeline:
             that did several things at the same time has several lanes.
         """
         return {
-            "displayTimeUnit": "ms",
-            "otherData": {"notes": list(self.notes)},
-            "traceEvents": list(self._chrome_events()),
+            **_chrome.head(self.notes),
+            "traceEvents": list(_chrome.events(self.lanes)),
         }
 
     def write_chrome(self, file: IO[str]) -> None:
         """Writes `to_chrome()` as JSON, an event at a time."""
-        notes = json.dumps({"notes": list(self.notes)})
-        file.write(f'{{"displayTimeUnit": "ms", "otherData": {notes},')
-        file.write(' "traceEvents": [')
-        for i, event in enumerate(self._chrome_events()):
-            file.write(",\n" if i else "\n")
-            file.write(json.dumps(event))
-        file.write("\n]}\n")
-
-    def _chrome_events(self) -> Iterator[dict[str, Any]]:
-        yield _metadata("process_name", 0, name="keras-parallel")
-        thread = _PROCESS
-        for device, lanes in self.lanes.items():
-            for i, lane in enumerate(lanes):
-                thread += 1
-                name = f"{device} ({i + 1})" if i else device
-                yield _metadata("thread_name", thread, name=name)
-                yield _metadata("thread_sort_index", thread, sort_index=thread)
-                for event in lane:
-                    yield _chrome_event(event, thread)
+        _chrome.write(self.notes, self.lanes, file)
 
     def __str__(self) -> str:
-        lines = self._device_table() or ["Nothing ran on a device."]
-        programs = self.programs[:_SHOWN]
-        if programs:
-            lines += ["", *_table([_HEAD_OF_RUNS, *map(self._row, programs)])]
-            more = len(self.programs) - len(programs)
-            if more:
-                lines.append(f"and {more} more")
-        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
-
-    def _device_table(self) -> list[str]:
-        whole = self.duration
-        if not self.devices or not whole:
-            return []
-        head = ("", "busy", "compute", "communication", "transfer", "idle")
-        rows: list[tuple[str, ...]] = [head]
-        for device in self.lanes:
-            busy = self.busy(device)
-            of_kinds = [
-                _part(self.seconds(device, kind), whole)
-                for kind in ("compute", "communication", "transfer")
-            ]
-            rows.append(
-                (
-                    device,
-                    _part(busy, whole),
-                    *of_kinds,
-                    "-" if device == HOST else _part(whole - busy, whole),
-                )
-            )
-        count = len(self.devices)
-        first = f"{_time(whole)} on {count} device{'s' * (count > 1)}"
-        return [first, *_table(rows)]
-
-    def _row(self, program: str) -> tuple[str, ...]:
-        runs = self.runs(program)
-        durations = [run.duration for run in runs]
-        devices = max(len(run.devices) for run in runs)
-        return (
-            program,
-            str(len(runs)),
-            str(devices),
-            _time(statistics.median(durations)),
-            _time(max(durations)),
-        )
+        return _summary.of_timeline(self)
 
     def plot(
         self,
@@ -343,12 +276,6 @@ class Timeline:
         return _lanes.draw(self, path, steps)
 
 
-_HEAD_OF_RUNS = ("program", "runs", "devices", "median run", "longest")
-# Programs in a printed table. Beside the steps there are small ones without
-# end, such as a division for each metric.
-_SHOWN = 4
-
-
 @functools.cache
 def _check_name(device: str) -> None:
     if device != HOST:
@@ -368,56 +295,3 @@ def _run(program: str, number: int, events: list[Event]) -> Run:
     end = max(event.end_ns for event in events) / 1e9
     devices = sorted({event.device for event in events}, key=_order)
     return Run(program, number, start, max(end - start, 0), tuple(devices))
-
-
-def _metadata(what: str, thread: int, **values: Any) -> dict[str, Any]:
-    return {
-        "ph": "M",
-        "name": what,
-        "pid": _PROCESS,
-        "tid": thread,
-        "args": values,
-    }
-
-
-def _chrome_event(event: Event, thread: int) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"kind": event.kind}
-    if event.program is not None:
-        arguments["program"] = event.program
-    if event.run is not None:
-        arguments["run"] = event.run
-    begin, end = event.begin_ns, event.end_ns
-    return {
-        "ph": "X",
-        "name": event.name,
-        "cat": event.kind,
-        "ts": begin / 1e3,
-        "dur": (end - begin) / 1e3,
-        "pid": _PROCESS,
-        "tid": thread,
-        "args": arguments,
-    }
-
-
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _part(seconds: float, whole: float) -> str:
-    if not seconds:
-        return "-"
-    return f"{_time(seconds)} {100 * seconds / whole:3.0f}%"
-
-
-def _time(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.2f} ms"
