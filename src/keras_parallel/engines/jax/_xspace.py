@@ -35,6 +35,7 @@ _HOST_EVENTS = {
     "DevicePut": "transfer",
     "DevicePutWithSharding": "transfer",
     "np.asarray(jax.Array)": "wait",
+    "CommonPjRtBuffer::Await": "wait",
 }
 # Lines that tell the same once more, in larger units.
 _DERIVED = re.compile(
