@@ -14,6 +14,7 @@ _PUBLIC = {
     "data_parallel": "keras_parallel.strategies.data",
     "list_devices": "keras_parallel.engines",
     "multi_gpu_model": "keras_parallel.strategies.data",
+    "trace": "keras_parallel.inspection._trace",
     "use_virtual_devices": "keras_parallel.engines",
 }
 _PUBLIC_MODULES = ("testing",)
@@ -23,6 +24,7 @@ __all__ = [
     "list_devices",
     "multi_gpu_model",
     "testing",
+    "trace",
     "use_virtual_devices",
 ]
 
@@ -32,6 +34,7 @@ if typing.TYPE_CHECKING:
     from keras_parallel.engines import (
         use_virtual_devices as use_virtual_devices,
     )
+    from keras_parallel.inspection._trace import trace as trace
     from keras_parallel.strategies.data import data_parallel as data_parallel
     from keras_parallel.strategies.data import (
         multi_gpu_model as multi_gpu_model,

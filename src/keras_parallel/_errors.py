@@ -9,6 +9,8 @@
     ├── BackendError           (also RuntimeError)    no engine for the backend
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
     ├── DataWorkerError        (also RuntimeError)    a process that feeds data
+    ├── TraceError             (also RuntimeError)    nothing can be recorded
+    ├── PlotError              (also ImportError)     no Matplotlib to draw with
     ├── MigrationError         (also ValueError)      no script to migrate
     └── NotEqualError          (also AssertionError)  not what one device gives
 
@@ -54,6 +56,14 @@ class AlreadyStartedError(KerasParallelError, RuntimeError):
 
 class DataWorkerError(KerasParallelError, RuntimeError):
     """A process that prepares batches cannot be started, or died."""
+
+
+class TraceError(KerasParallelError, RuntimeError):
+    """What runs cannot be recorded, or a record is read before it is made."""
+
+
+class PlotError(KerasParallelError, ImportError):
+    """Matplotlib, which is an extra, cannot be imported."""
 
 
 class MigrationError(KerasParallelError, ValueError):

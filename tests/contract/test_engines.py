@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+from keras_parallel._errors import TraceError
 from keras_parallel.engines import active_engine
 from keras_parallel.engines import base
 from keras_parallel.engines.fake import FakeEngine
@@ -184,3 +185,47 @@ def test_state_is_current_between_steps_and_assignments_count():
     np.testing.assert_allclose(
         parallel.get_weights()[0], plain.get_weights()[0], rtol=1e-5, atol=1e-6
     )
+
+
+def test_what_ran_is_recorded(engine):
+    parallel = parallel_on(engine, 2)
+    x, y = np.ones((12, 3), "float32"), np.ones((12, 2), "float32")
+    parallel.fit(x, y, batch_size=4, verbose=0)  # Is not recorded.
+    with engine.profile() as recording:
+        assert recording.timeline is None
+        parallel.fit(x, y, batch_size=4, verbose=0)
+        parallel.predict(x, batch_size=6, verbose=0)
+    timeline = recording.timeline
+    assert timeline.devices == ("gpu:0", "gpu:1")
+    for step, count in (("train_step", 3), ("predict_step", 2)):
+        (program,) = [p for p in timeline.programs if step in p]
+        runs = timeline.runs(program)
+        assert [run.number for run in runs] == list(range(count))
+        assert {run.devices for run in runs} == {timeline.devices}
+        calls = [e for e in timeline.events if e.program == program]
+        assert [e.run for e in calls if e.device == "host"] == [*range(count)]
+        kinds = {(e.device, e.kind, e.run) for e in calls if e.device != "host"}
+        exchanged = ["communication"] if step == "train_step" else []
+        for kind in ["compute", *exchanged]:
+            for device in timeline.devices:
+                for number in range(count):
+                    assert (device, kind, number) in kinds
+
+
+def test_one_recording_at_a_time_and_an_exception_ends_it(engine):
+    def record(inside):
+        with engine.profile() as recording:
+            inside(recording)
+
+    with pytest.raises(TraceError):
+        record(lambda _: record(lambda _: pytest.fail("recorded twice")))
+    kept = []
+
+    def fail(recording):
+        kept.append(recording)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        record(fail)
+    assert kept[0].timeline.events == ()
+    record(lambda _: None)

@@ -31,6 +31,7 @@ def test_public_names():
         "list_devices",
         "multi_gpu_model",
         "testing",
+        "trace",
         "use_virtual_devices",
     ]
     for name in keras_parallel.__all__:
@@ -52,6 +53,7 @@ def test_public_names():
             ["model", "gpus", "cpu_merge", "cpu_relocation"],
         ),
         ("list_devices", ["device_type"]),
+        ("trace", ["path"]),
         ("use_virtual_devices", ["n"]),
     ],
 )
@@ -81,7 +83,7 @@ def test_options_of_the_command_line():
 
 
 def test_public_docstrings_are_complete():
-    for name in ("data_parallel", "multi_gpu_model"):
+    for name in ("data_parallel", "multi_gpu_model", "trace"):
         text = getattr(keras_parallel, name).__doc__
         for section in ("Args:", "Returns:", "Raises:"):
             assert section in text

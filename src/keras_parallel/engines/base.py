@@ -12,6 +12,7 @@ global batches. `tests/contract` holds every engine to the text below.
 
 import abc
 import contextlib
+import dataclasses
 import types
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 from keras_parallel.planning import Device
 from keras_parallel.planning import RowLayout
+from keras_parallel.planning import Timeline
 
 
 class Replicas(abc.ABC):
@@ -89,6 +91,17 @@ class Replicas(abc.ABC):
         """
 
 
+@dataclasses.dataclass
+class Recording:
+    """What `Engine.profile` is making.
+
+    Args:
+        timeline: What ran, once the context has ended.
+    """
+
+    timeline: Timeline | None = None
+
+
 class Engine(abc.ABC):
     """The devices of one Keras backend, and replicas on them."""
 
@@ -137,6 +150,22 @@ class Engine(abc.ABC):
         Raises:
             BackendError: if a setting of the backend makes equality with one
                 device impossible; the message names it.
+        """
+
+    @abc.abstractmethod
+    def profile(self) -> contextlib.AbstractContextManager[Recording]:
+        """Records what runs inside, on devices of `list_devices()` and host.
+
+        When the context ends, normally or not, everything that was asked for
+        inside has run, and the recording has its `Timeline`. Each run of a
+        program has events on every device that took part, with the number of
+        the run; an exchange between devices is an event on each of them.
+        What was asked for before does not appear. An exception inside goes
+        through.
+
+        Raises:
+            TraceError: if a profiler of the backend runs already, or if it
+                was stopped inside.
         """
 
     @abc.abstractmethod

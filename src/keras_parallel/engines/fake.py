@@ -10,9 +10,14 @@ import functools
 
 import keras
 
+from keras_parallel._errors import TraceError
 from keras_parallel.engines.base import Engine
+from keras_parallel.engines.base import Recording
 from keras_parallel.engines.base import Replicas
+from keras_parallel.planning import HOST
 from keras_parallel.planning import Device
+from keras_parallel.planning import Event
+from keras_parallel.planning import Timeline
 from keras_parallel.planning import lay_out_rows
 
 
@@ -29,6 +34,7 @@ class FakeEngine(Engine):
     def __init__(self, num_devices: int = 8):
         self.calls = []
         self._num_devices = num_devices
+        self._profiling = False
 
     @property
     def backend(self):
@@ -46,8 +52,46 @@ class FakeEngine(Engine):
         self.calls.append(("replicas", tuple(d.name for d in devices)))
         return FakeReplicas(devices, report, self.calls)
 
+    @contextlib.contextmanager
+    def profile(self):
+        if self._profiling:
+            raise TraceError(
+                "One recording is made at a time. Received: a second one."
+            )
+        self._profiling, first = True, len(self.calls)
+        recording = Recording()
+        try:
+            yield recording
+        finally:
+            self._profiling = False
+            recording.timeline = _made_up(self.calls, first)
+
     def versions(self):
         return {}
+
+
+def _made_up(calls, first):
+    """A timeline in which each step took 1 ms on each device."""
+    devices, runs, events = (), {}, []
+    for i, (told, what) in enumerate(calls):
+        if told == "replicas":
+            devices = what
+        elif told == "step" and i >= first:
+            program = f"{what}_step"
+            run = runs[program] = runs.get(program, -1) + 1
+            start = 2e-3 * sum(n + 1 for n in runs.values())
+            events.append(
+                Event(HOST, "host", program, start, 1e-3, program, run)
+            )
+            for device in devices:
+                for kind, name, begin, seconds in (
+                    ("compute", "update", start + 1e-3, 7e-4),
+                    ("communication", "all-reduce", start + 1.7e-3, 3e-4),
+                ):
+                    events.append(
+                        Event(device, kind, name, begin, seconds, program, run)
+                    )
+    return Timeline(tuple(sorted(events, key=lambda e: e.start)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,15 @@ from keras_parallel.planning.program import Program
 from keras_parallel.planning.rows import RowLayout
 from keras_parallel.planning.rows import lay_out_rows
 from keras_parallel.planning.timeline import EVENT_KINDS
+from keras_parallel.planning.timeline import HOST
 from keras_parallel.planning.timeline import Event
+from keras_parallel.planning.timeline import Run
 from keras_parallel.planning.timeline import Timeline
 
 __all__ = [
     "COLLECTIVES",
     "EVENT_KINDS",
+    "HOST",
     "KINDS",
     "Collective",
     "Device",
@@ -25,6 +28,7 @@ __all__ = [
     "Plan",
     "Program",
     "RowLayout",
+    "Run",
     "Timeline",
     "choose_devices",
     "lay_out_rows",
