@@ -10,6 +10,8 @@
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
     ├── DataWorkerError        (also RuntimeError)    a process that feeds data
     ├── MigrationError         (also ValueError)      no script to migrate
+    ├── PlanError              (also ValueError)      nothing to plan
+    ├── PlotError              (also ImportError)     nothing to draw with
     └── NotEqualError          (also AssertionError)  not what one device gives
 
 Each is also the built-in exception that Keras would raise, so code that
@@ -58,6 +60,14 @@ class DataWorkerError(KerasParallelError, RuntimeError):
 
 class MigrationError(KerasParallelError, ValueError):
     """`keras-parallel migrate` cannot read a script."""
+
+
+class PlanError(KerasParallelError, ValueError):
+    """A model that there is no plan of, or a plan that contradicts itself."""
+
+
+class PlotError(KerasParallelError, ImportError):
+    """A picture was asked for, and Matplotlib is not installed."""
 
 
 class NotEqualError(KerasParallelError, AssertionError):

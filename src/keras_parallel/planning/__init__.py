@@ -3,6 +3,8 @@
 from keras_parallel.planning.devices import KINDS
 from keras_parallel.planning.devices import Device
 from keras_parallel.planning.devices import choose_devices
+from keras_parallel.planning.outline import Outline
+from keras_parallel.planning.outline import Reduction
 from keras_parallel.planning.plan import COLLECTIVES
 from keras_parallel.planning.plan import Collective
 from keras_parallel.planning.plan import DeviceShare
@@ -22,8 +24,10 @@ __all__ = [
     "Device",
     "DeviceShare",
     "Event",
+    "Outline",
     "Plan",
     "Program",
+    "Reduction",
     "RowLayout",
     "Timeline",
     "choose_devices",

@@ -94,6 +94,17 @@ class JaxEngine(Engine):
         known = self._devices()
         return JaxReplicas(devices, [known[d] for d in devices], report)
 
+    def imagined(self, make):
+        made = []
+
+        def trace():
+            made.extend(
+                keras.KerasTensor(v.shape, v.dtype, name=v.name) for v in make()
+            )
+
+        jax.eval_shape(trace)
+        return made
+
     def versions(self):
         return {
             name: importlib.metadata.version(name) for name in ("jax", "jaxlib")

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import is_replicated
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
@@ -91,6 +92,13 @@ class JaxReplicas(Replicas):
             self._names[shard.device]: shard.data.shape[0]
             for shard in array.addressable_shards
         }
+
+    def outline(self, model, rows):
+        widths = {}
+        if self.on_each.mesh.devices.flat[0].platform == "cpu":
+            # XLA:CPU has no arithmetic in it.
+            widths["bfloat16"] = 4
+        return outline_of(model, rows, widths)
 
     def at_home(self, value):
         """The copy on one device of what lies on each, else `value`."""
