@@ -30,6 +30,7 @@ def test_public_names():
         "data_parallel",
         "list_devices",
         "multi_gpu_model",
+        "plan",
         "testing",
         "use_virtual_devices",
     ]
@@ -52,6 +53,7 @@ def test_public_names():
             ["model", "gpus", "cpu_merge", "cpu_relocation"],
         ),
         ("list_devices", ["device_type"]),
+        ("plan", ["model", "batch_size"]),
         ("use_virtual_devices", ["n"]),
     ],
 )
@@ -81,7 +83,7 @@ def test_options_of_the_command_line():
 
 
 def test_public_docstrings_are_complete():
-    for name in ("data_parallel", "multi_gpu_model"):
+    for name in ("data_parallel", "multi_gpu_model", "plan"):
         text = getattr(keras_parallel, name).__doc__
         for section in ("Args:", "Returns:", "Raises:"):
             assert section in text

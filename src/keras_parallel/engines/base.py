@@ -18,8 +18,6 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
 from keras_parallel.planning import Device
 from keras_parallel.planning import Outline
 from keras_parallel.planning import RowLayout
@@ -155,9 +153,7 @@ class Engine(abc.ABC):
                 device impossible; the message names it.
         """
 
-    def imagined(
-        self, make: Callable[[], Iterable[Any]]
-    ) -> list[keras.KerasTensor] | None:
+    def imagined(self, make: Callable[[], Iterable[Any]]) -> list[Any] | None:
         """Shapes and dtypes of the variables that `make()` would return.
 
         No array is made for them.

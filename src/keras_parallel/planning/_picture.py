@@ -5,15 +5,17 @@ below that join all devices, as a bus does: every device takes part in each.
 Lengths are inches, so that text fits whatever the number of devices.
 """
 
+import io
 import textwrap
 import typing
 
 from keras_parallel._errors import PlotError
 from keras_parallel.planning._table import counted
-from keras_parallel.planning._table import heading_of
 from keras_parallel.planning._table import readable
+from keras_parallel.planning._table import scope_of
 from keras_parallel.planning._table import shortened
 from keras_parallel.planning._table import summary_of
+from keras_parallel.planning._table import title_of
 
 try:
     from matplotlib.figure import Figure
@@ -26,8 +28,6 @@ except ImportError as error:
     ) from error
 
 if typing.TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from keras_parallel.planning.plan import Collective
     from keras_parallel.planning.plan import DeviceShare
     from keras_parallel.planning.plan import Plan
@@ -40,8 +40,9 @@ _COLORS = {
     "non-trainable": "#CC79A7",
     "activations": "#56B4E9",
 }
-_INK, _PALE = "#222222", "#999999"
+_INK, _GREY, _PALE = "#222222", "#555555", "#999999"
 _MARGIN = 0.3
+_TITLE = 0.9
 _LABELS = 3.9  # The column on the left.
 _BOX = 1.6
 _GAP = 0.2
@@ -53,6 +54,16 @@ _NOTE = 0.2
 _MOST_LINES = 12
 
 
+class _Picture(Figure):
+    """A figure that a notebook shows, whether pyplot runs there or not."""
+
+    def _repr_png_(self) -> bytes:
+        written = io.BytesIO()
+        figure: typing.Any = self
+        figure.savefig(written, format="png")
+        return written.getvalue()
+
+
 def picture_of(plan: "Plan") -> Figure:
     """Draws a plan. See `Plan.plot`."""
     buses = _shown(summary_of(plan.collectives))
@@ -61,21 +72,26 @@ def picture_of(plan: "Plan") -> Figure:
     notes = _wrapped(plan, width)
     box_height = _HEADER + _LINE * (len(_COLORS) + 1) + 0.1
     below = _BUS * len(buses) + 0.25 if buses else 0.1
-    height = 0.75 + box_height + below + _NOTE * len(notes) + _MARGIN
-    figure = Figure(figsize=(width, height), facecolor="white")
-    axes = figure.add_axes((0, 0, 1, 1))
+    height = _TITLE + box_height + below + _NOTE * len(notes) + _MARGIN
+    # Matplotlib is not typed to the end.
+    figure: typing.Any = _Picture(figsize=(width, height), facecolor="white")
+    axes: typing.Any = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()
-    top = height - 0.75
-    _text(axes, _MARGIN, height - 0.4, heading_of(plan), 13, weight="bold")
-    _text(axes, _MARGIN, top - 0.2, "what each device holds", 10)
+    top = height - _TITLE
+    title = title_of(plan, int((width - 2 * _MARGIN) / 0.125))
+    _text(axes, _MARGIN, height - 0.35, title, 13, weight="bold")
+    _text(axes, _MARGIN, height - 0.62, scope_of(plan), 10)
+    _text(axes, _MARGIN, top - 0.2, "what each device holds", 10, "bold")
+    estimate = "activations: an estimate, before the compiler"
+    _text(axes, _MARGIN, top - 0.45, estimate, 8, color=_GREY)
     largest = max(max(share.total for share in plan.shares), 1)
     for i, share in enumerate(plan.shares):
         _draw_device(axes, share, _left(i), top, box_height, largest)
     bottom = top - box_height
     if buses:
         heading = "what crosses in each step"
-        _text(axes, _MARGIN, bottom + 0.1, heading, 10)
+        _text(axes, _MARGIN, bottom + 0.1, heading, 10, "bold")
         _draw_buses(axes, buses, devices, bottom)
     for i, note in enumerate(notes):
         y = bottom - below - _NOTE * (i + 0.5)
@@ -92,7 +108,7 @@ def _shown(lines: "list[Collective]") -> "list[tuple[str, str, int]]":
     rest = lines[_MOST_LINES:]
     shown = [
         (
-            shortened(one.purpose, 52),
+            shortened(one.purpose, 48),
             f"{one.kind}, {readable(one.bytes)} from each device in "
             f"{counted(one.count, 'operation')}",
             one.bytes,
@@ -119,7 +135,7 @@ def _wrapped(plan: "Plan", width: float) -> list[str]:
 
 
 def _draw_device(
-    axes: "Axes",
+    axes: typing.Any,
     share: "DeviceShare",
     left: float,
     top: float,
@@ -148,9 +164,7 @@ def _draw_device(
     for name, size in reversed(share.parts.items()):
         part = room * (size or 0) / largest
         axes.add_patch(
-            Rectangle(
-                (left + 0.1, bottom), _BAR, part, facecolor=_COLORS[name]
-            )
+            Rectangle((left + 0.1, bottom), _BAR, part, facecolor=_COLORS[name])
         )
         bottom += part
     x = left + _BAR + 0.2
@@ -169,7 +183,7 @@ def _draw_device(
 
 
 def _draw_buses(
-    axes: "Axes",
+    axes: typing.Any,
     buses: "list[tuple[str, str, int]]",
     devices: int,
     top: float,
@@ -186,7 +200,7 @@ def _draw_buses(
         )
     for i, (what, said, size) in enumerate(buses):
         y = top - 0.1 - _BUS * (i + 0.5)
-        # Down to what can be seen.
+        # Thin lines can be seen too.
         thick = 1 + 5 * (size / largest if largest else 0)
         axes.plot(
             (_MARGIN + _LABELS - 0.1, trunks[-1]),
@@ -203,12 +217,18 @@ def _draw_buses(
             markersize=6 + thick / 2,
             color=_INK,
         )
-        _text(axes, _MARGIN, y + 0.1, what, 9, weight="bold")
-        _text(axes, _MARGIN, y - 0.1, said, 8)
+        _text(axes, _MARGIN, y + 0.1, what, 9)
+        _text(axes, _MARGIN, y - 0.1, said, 8, color=_GREY)
 
 
 def _text(
-    axes: "Axes", x: float, y: float, said: str, size: int, weight: str = "normal"
+    axes: typing.Any,
+    x: float,
+    y: float,
+    said: str,
+    size: int,
+    weight: str = "normal",
+    color: str = _INK,
 ) -> None:
     # A name may hold what Matplotlib takes for a formula.
     axes.text(
@@ -217,7 +237,7 @@ def _text(
         said,
         fontsize=size,
         fontweight=weight,
-        color=_INK,
+        color=color,
         va="center",
         parse_math=False,
     )

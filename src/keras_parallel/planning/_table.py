@@ -41,14 +41,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def heading_of(plan: "Plan") -> str:
+def title_of(plan: "Plan", width: int) -> str:
+    return f"Plan of {shortened(plan.model, width - 10)!r}"
+
+
+def scope_of(plan: "Plan") -> str:
     devices = [share.device for share in plan.shares]
     virtual = "virtual " if all(d.virtual for d in devices) else ""
     return (
-        f"Plan of {shortened(plan.model, 40)!r} on "
-        f"{counted(len(devices), virtual + 'device')}, batches of "
+        f"on {counted(len(devices), virtual + 'device')}, batches of "
         f"{counted(plan.batch_size, 'row')}"
     )
+
+
+def _heading_of(plan: "Plan") -> str:
+    return f"{title_of(plan, 50)} {scope_of(plan)}"
 
 
 def summary_of(
@@ -100,7 +107,7 @@ def _crossings(plan: "Plan") -> list[list[str]]:
 
 
 def text_of(plan: "Plan") -> str:
-    blocks = [heading_of(plan), _aligned(_holdings(plan), left=1)]
+    blocks = [_heading_of(plan), _aligned(_holdings(plan), left=1)]
     if plan.collectives:
         blocks.append(_aligned(_crossings(plan), left=2))
     if plan.notes:
@@ -130,7 +137,7 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
 
 def html_of(plan: "Plan") -> str:
     # Colors are left to the notebook, so that dark ones stay dark.
-    blocks = [f"<p><strong>{html.escape(heading_of(plan))}</strong></p>"]
+    blocks = [f"<p><strong>{html.escape(_heading_of(plan))}</strong></p>"]
     blocks.append(_html_table(_holdings(plan), left=1))
     if plan.collectives:
         blocks.append(_html_table(_crossings(plan), left=2))

@@ -208,7 +208,7 @@ class Plan:
         # Matplotlib is an extra.
         from keras_parallel.planning._picture import picture_of
 
-        figure = picture_of(self)
+        figure: typing.Any = picture_of(self)
         if path is not None:
             figure.savefig(path)
         return figure

@@ -3,6 +3,8 @@
 Found by looking at compiled steps; a test holds the two against each other.
 """
 
+from typing import Any
+
 import keras
 
 from keras_parallel.planning import Collective
@@ -67,7 +69,7 @@ def _gradients(model, reductions):
     for (owner, steps), size in in_loops.items():
         yield Collective(
             "all-reduce",
-            f"gradients of {owner!r}, at each of {steps} steps",
+            f"gradients of {owner!r}, {steps} times",
             size,
             steps,
             group="gradients at each step of a loop",
@@ -77,7 +79,8 @@ def _gradients(model, reductions):
 def _statistics(model, outline, reductions):
     weights = {id(v): i for i, v in enumerate(model.trainable_variables)}
     states = {id(v): i for i, v in enumerate(model.non_trainable_variables)}
-    for layer in _keras.layers_of(model):
+    layers: list[Any] = _keras.layers_of(model)
+    for layer in layers:
         if not isinstance(layer, keras.layers.BatchNormalization):
             continue
         if not layer.built or id(layer.moving_mean) not in states:
@@ -85,7 +88,7 @@ def _statistics(model, outline, reductions):
         uses = int(layer.trainable)
         if outline is not None:
             uses = outline.updates[states[id(layer.moving_mean)]]
-        size = _FLOAT * uses * _SUMS_OF_STATISTICS * layer.moving_mean.shape[0]
+        size = uses * _SUMS_OF_STATISTICS * size_of(layer.moving_mean)
         # Two of the sums are the gradients of these.
         for variable in (layer.gamma, layer.beta):
             if id(variable) in weights:

@@ -4,7 +4,6 @@ from keras_parallel.planning import DeviceShare
 from keras_parallel.planning import Plan
 from keras_parallel.planning import lay_out_rows
 from keras_parallel.strategies import _crossings
-from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _plan_notes
 from keras_parallel.strategies import _sizes
 from keras_parallel.strategies._sizes import size_of
@@ -51,7 +50,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
             for device, rows in zip(devices, layout.per_device)
         ),
         collectives,
-        tuple(_plan_notes.notes(state, model, layout, outline, slots)),
+        tuple(_plan_notes.notes(state, model, layout, outline, slots, metrics)),
     )
 
 

@@ -58,9 +58,13 @@ def layers_of(model: keras.Model) -> list:
     return list(model._flatten_layers(include_self=False))
 
 
-def compile_config(model: keras.Model) -> dict:
-    """What `compile` received, as it came."""
-    return getattr(getattr(model, "_compile_config", None), "config", {})
+def metrics_to_build(compile_metrics) -> list:
+    """What `compile` received as metrics, for all outputs."""
+    # Not what the last call received: without metrics, Keras keeps the old.
+    return [
+        compile_metrics._user_metrics,
+        compile_metrics._user_weighted_metrics,
+    ]
 
 
 def is_loss_tracker(model: keras.Model, metric) -> bool:

@@ -8,7 +8,7 @@ from keras_parallel.strategies import _targets
 _OWN_METHODS = ("train_step", "compute_loss")
 
 
-def notes(state, model, layout, outline, slots):
+def notes(state, model, layout, outline, slots, metrics):
     """The notes of a plan of data parallelism, in order.
 
     Args:
@@ -17,6 +17,7 @@ def notes(state, model, layout, outline, slots):
         layout: How the rows lie.
         outline: The engine's `Outline`, `None` if there is none.
         slots: The optimizer's variables, `None` if they are not known.
+        metrics: The size of each metric.
     """
     yield from _of_rows(state, layout)
     if not model.compiled:
@@ -29,6 +30,12 @@ def notes(state, model, layout, outline, slots):
             "What the optimizer "
             f"{type(model.optimizer).__name__!r} will hold is not known "
             "before it is built."
+        )
+    late = [name for name, size in metrics.items() if not size]
+    if late:
+        yield (
+            f"What {_listed(late)} will hold is not known before the first "
+            "batch."
         )
     if outline is None:
         yield (
@@ -56,12 +63,16 @@ def _of_rows(state, layout):
 
 def _of_crossings(state, model):
     template = state.template
-    if model.compiled and not model.jit_compile or model.run_eagerly:
+    if (model.compiled and not model.jit_compile) or model.run_eagerly:
         yield (
             "The step is not compiled as one program: what crosses is "
             "exchanged operation by operation."
         )
-    own = [n for n in _OWN_METHODS if not _targets.is_of_keras(getattr(template, n))]
+    own = [
+        n
+        for n in _OWN_METHODS
+        if not _targets.is_of_keras(getattr(template, n))
+    ]
     if own:
         names = " and ".join(f"`{name}`" for name in own)
         yield (

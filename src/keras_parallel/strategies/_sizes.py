@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+from typing import Any
 
 import keras
 
@@ -59,21 +60,23 @@ def number_of_losses(model) -> int:
 
 
 def metrics(state, model) -> dict[str, int]:
-    """The name of each metric, without losses, and its size in bytes."""
+    """The name of each metric, without losses, and its size in bytes.
+
+    The size is 0 for one that learns its shape from the first batch.
+    """
     sizes = {}
     for metric in model.metrics:
         if metric.name == "compile_metrics":
-            for one in metric.metrics or _compiled(model):
+            for one in metric.metrics or _to_build(metric):
                 sizes[_name_of(one, sizes)] = _size_of_metric(state, one)
         elif not _keras.is_loss_tracker(model, metric):
             sizes[_name_of(metric, sizes)] = _size_of_metric(state, metric)
-    return sizes
+    return dict(sorted(sizes.items()))
 
 
-def _compiled(model):
-    config = _keras.compile_config(model)
-    given = [config.get(name) for name in ("metrics", "weighted_metrics")]
-    return [one for one in keras.tree.flatten(given) if one is not None]
+def _to_build(compile_metrics):
+    given = keras.tree.flatten(_keras.metrics_to_build(compile_metrics))
+    return [one for one in given if one is not None]
 
 
 def _name_of(metric, taken):
@@ -92,14 +95,14 @@ def _size_of_metric(state, metric) -> int:
     if cls is not None:
         try:
             # With a name, it takes none from those that are numbered.
-            made = state.engine.imagined(lambda: cls(name="metric").variables)
+            made = state.engine.imagined(lambda: cls(name=metric).variables)
             return sum(map(size_of, made)) if made else _MEAN
         except TypeError:
             pass  # Keras will say what it lacks.
     return _MEAN
 
 
-def _metric_class(name):
+def _metric_class(name) -> Any:
     if not isinstance(name, str):
         return None
     wanted = name.replace("_", "").lower()

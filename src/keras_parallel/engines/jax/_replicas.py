@@ -95,7 +95,7 @@ class JaxReplicas(Replicas):
 
     def outline(self, model, rows):
         widths = {}
-        if self.on_each.mesh.devices.flat[0].platform == "cpu":
+        if self.home.platform == "cpu":
             # XLA:CPU has no arithmetic in it.
             widths["bfloat16"] = 4
         return outline_of(model, rows, widths)
