@@ -100,6 +100,15 @@ def test_activations_are_those_of_the_rows_of_a_device():
     assert rows * 4 * (6 + 8) <= one <= rows * 4 * (6 + 8 * 12 + 2)
 
 
+def test_masks_of_dropout_are_kept_for_each_row():
+    kept = []
+    for rate in (0.0, 0.5):
+        stack = [layers.Dense(100), layers.Dropout(rate), layers.Dense(2)]
+        model = keras.Sequential([keras.Input((100,)), *stack])
+        kept.append(plan(model=model).shares[0].activations)
+    assert 8 * 100 <= kept[1] - kept[0] <= 8 * 100 * 8
+
+
 def test_an_uneven_batch_and_one_device_exchange_nothing():
     uneven, alone = plan(3, 16), plan(1, 16)
     assert uneven.collectives == alone.collectives == ()
