@@ -14,6 +14,7 @@ _PUBLIC = {
     "data_parallel": "keras_parallel.strategies.data",
     "list_devices": "keras_parallel.engines",
     "multi_gpu_model": "keras_parallel.strategies.data",
+    "plan": "keras_parallel.inspection._plan",
     "trace": "keras_parallel.inspection._trace",
     "use_virtual_devices": "keras_parallel.engines",
 }
@@ -23,6 +24,7 @@ __all__ = [
     "data_parallel",
     "list_devices",
     "multi_gpu_model",
+    "plan",
     "testing",
     "trace",
     "use_virtual_devices",
@@ -34,6 +36,7 @@ if typing.TYPE_CHECKING:
     from keras_parallel.engines import (
         use_virtual_devices as use_virtual_devices,
     )
+    from keras_parallel.inspection._plan import plan as plan
     from keras_parallel.inspection._trace import trace as trace
     from keras_parallel.strategies.data import data_parallel as data_parallel
     from keras_parallel.strategies.data import (

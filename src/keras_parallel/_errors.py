@@ -10,8 +10,9 @@
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
     ├── DataWorkerError        (also RuntimeError)    a process that feeds data
     ├── TraceError             (also RuntimeError)    nothing can be recorded
-    ├── PlotError              (also ImportError)     no Matplotlib to draw with
     ├── MigrationError         (also ValueError)      no script to migrate
+    ├── PlanError              (also ValueError)      nothing to plan
+    ├── PlotError              (also ImportError)     nothing to draw with
     └── NotEqualError          (also AssertionError)  not what one device gives
 
 Each is also the built-in exception that Keras would raise, so code that
@@ -62,12 +63,16 @@ class TraceError(KerasParallelError, RuntimeError):
     """What runs cannot be recorded, or a record is read before it is made."""
 
 
-class PlotError(KerasParallelError, ImportError):
-    """Matplotlib, which is an extra, cannot be imported."""
-
-
 class MigrationError(KerasParallelError, ValueError):
     """`keras-parallel migrate` cannot read a script."""
+
+
+class PlanError(KerasParallelError, ValueError):
+    """A model that there is no plan of, or a plan that contradicts itself."""
+
+
+class PlotError(KerasParallelError, ImportError):
+    """A picture was asked for, and Matplotlib is not installed."""
 
 
 class NotEqualError(KerasParallelError, AssertionError):

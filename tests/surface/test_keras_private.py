@@ -110,6 +110,23 @@ def test_an_optimizer_knows_what_it_trains():
     assert trained == model.trainable_variables != []
 
 
+def test_a_model_knows_its_layers_and_the_means_of_its_losses():
+    model, _ = trained_model()
+    layers = _keras.layers_of(keras.Sequential([model]))
+    assert {*model.layers} < {*layers}
+    tracker, *others = model.metrics
+    assert _keras.is_loss_tracker(model, tracker)
+    assert not any(_keras.is_loss_tracker(model, m) for m in others)
+
+
+def test_metrics_that_are_not_built_are_known():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=["mae"], weighted_metrics=["mse"])
+    metrics = next(m for m in model.metrics if m.name == "compile_metrics")
+    assert metrics.metrics == []
+    assert _keras.metrics_to_build(metrics) == [["mae"], ["mse"]]
+
+
 def test_a_layer_tracks_through_its_tracker():
     layer = keras.layers.Dense(1)
     assert layer._tracker.track(3) == 3

@@ -30,6 +30,7 @@ def test_public_names():
         "data_parallel",
         "list_devices",
         "multi_gpu_model",
+        "plan",
         "testing",
         "trace",
         "use_virtual_devices",
@@ -53,6 +54,7 @@ def test_public_names():
             ["model", "gpus", "cpu_merge", "cpu_relocation"],
         ),
         ("list_devices", ["device_type"]),
+        ("plan", ["model", "batch_size"]),
         ("trace", ["path"]),
         ("use_virtual_devices", ["n"]),
     ],
@@ -83,7 +85,7 @@ def test_options_of_the_command_line():
 
 
 def test_public_docstrings_are_complete():
-    for name in ("data_parallel", "multi_gpu_model", "trace"):
+    for name in ("data_parallel", "multi_gpu_model", "plan", "trace"):
         text = getattr(keras_parallel, name).__doc__
         for section in ("Args:", "Returns:", "Raises:"):
             assert section in text

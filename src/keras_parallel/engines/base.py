@@ -15,10 +15,12 @@ import contextlib
 import dataclasses
 import types
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
 from keras_parallel.planning import Device
+from keras_parallel.planning import Outline
 from keras_parallel.planning import RowLayout
 from keras_parallel.planning import Timeline
 
@@ -80,6 +82,18 @@ class Replicas(abc.ABC):
     @abc.abstractmethod
     def rows_on(self, array: Any) -> dict[str, int]:
         """Reads from a placed array how many rows each device holds."""
+
+    def outline(self, model: Any, rows: int) -> Outline | None:
+        """What a training step of a built `model` would compute.
+
+        Nothing runs for it: no device, no variable and no random state is
+        touched.
+
+        Returns:
+            `None` where it cannot be told before the first batch.
+        """
+        del model, rows
+        return None
 
     @abc.abstractmethod
     def running(self, model: Any) -> contextlib.AbstractContextManager:
@@ -151,6 +165,17 @@ class Engine(abc.ABC):
             BackendError: if a setting of the backend makes equality with one
                 device impossible; the message names it.
         """
+
+    def imagined(self, make: Callable[[], Iterable[Any]]) -> list[Any] | None:
+        """Shapes and dtypes of the variables that `make()` would return.
+
+        No array is made for them.
+
+        Returns:
+            `None` where that cannot be told without making them.
+        """
+        del make
+        return None
 
     @abc.abstractmethod
     def profile(self) -> contextlib.AbstractContextManager[Recording]:

@@ -3,6 +3,7 @@
 from keras_parallel.planning.devices import KINDS
 from keras_parallel.planning.devices import Device
 from keras_parallel.planning.devices import choose_devices
+from keras_parallel.planning.outline import Outline
 from keras_parallel.planning.plan import COLLECTIVES
 from keras_parallel.planning.plan import Collective
 from keras_parallel.planning.plan import DeviceShare
@@ -25,6 +26,7 @@ __all__ = [
     "Device",
     "DeviceShare",
     "Event",
+    "Outline",
     "Plan",
     "Program",
     "RowLayout",

@@ -1,8 +1,15 @@
 """The plan: what each device holds, and what crosses in each step."""
 
 import dataclasses
+import typing
 
+from keras_parallel._errors import PlanError
+from keras_parallel.planning._table import html_of
+from keras_parallel.planning._table import text_of
 from keras_parallel.planning.devices import Device
+
+if typing.TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The names that XLA, NCCL and MPI share.
 COLLECTIVES = (
@@ -22,14 +29,27 @@ class Collective:
         kind: One of `COLLECTIVES`.
         purpose: What it is needed for, such as `"gradients"` or
             `"statistics of 'batch_normalization'"`.
-        bytes: Size of what each device puts in, in bytes.
-        count: In how many operations.
+        bytes: Size of what each device puts in, in all `count` operations
+            together, in bytes.
+        count: In how many operations. The compiler may do several in one.
+        group: What it is a part of where a reader wants few lines, such as
+            `"statistics"`; empty if it stands for itself.
     """
 
     kind: str
     purpose: str
     bytes: int
     count: int = 1
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in COLLECTIVES:
+            raise PlanError(
+                f"A collective is one of {list(COLLECTIVES)}. Received: "
+                f"kind={self.kind!r}. A call that works: "
+                "`Collective('all-reduce', 'gradients', 4)`."
+            )
+        _check_sizes(self, "bytes", "count")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +61,10 @@ class DeviceShare:
         rows: Rows of each global batch that it computes.
         weights: The trainable variables.
         gradients: Their gradients.
-        optimizer: The variables of the optimizer.
-        non_trainable: Other variables: statistics, seeds, metrics.
+        optimizer: The variables of the optimizer; `None` where it is not
+            known before training.
+        non_trainable: Other variables: frozen weights, statistics, seeds,
+            metrics.
         activations: Estimate of what the forward pass keeps for the backward
             pass; `None` where it cannot be told before training.
     """
@@ -51,14 +73,39 @@ class DeviceShare:
     rows: int
     weights: int
     gradients: int
-    optimizer: int
+    optimizer: int | None
     non_trainable: int
     activations: int | None
+
+    def __post_init__(self) -> None:
+        _check_sizes(
+            self,
+            *("rows", "weights", "gradients", "optimizer"),
+            *("non_trainable", "activations"),
+        )
+
+    @property
+    def parts(self) -> dict[str, int | None]:
+        """The name of each part and its size in bytes, in order."""
+        return {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "optimizer": self.optimizer,
+            "non-trainable": self.non_trainable,
+            "activations": self.activations,
+        }
+
+    @property
+    def total(self) -> int:
+        """All of it that is known, in bytes."""
+        return sum(size or 0 for size in self.parts.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """Where everything of a parallel model lives, and what crosses.
+
+    `print` it for tables; a notebook shows it as such.
 
     Args:
         model: Name of the model.
@@ -73,3 +120,106 @@ class Plan:
     shares: tuple[DeviceShare, ...]
     collectives: tuple[Collective, ...]
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        devices = [share.device for share in self.shares]
+        if not devices or len(set(devices)) < len(devices):
+            raise PlanError(
+                "A plan has one share for each of its devices. Received: "
+                f"shares for {[d.name for d in devices]}. A call that works: "
+                "`keras_parallel.plan(parallel)`."
+            )
+        rows = [share.rows for share in self.shares]
+        whole = all(n == self.batch_size for n in rows)
+        if not whole and sum(rows) != self.batch_size:
+            raise PlanError(
+                "Each row of a batch is computed once, or all rows on every "
+                f"device. Received: batch_size={self.batch_size} and the rows "
+                f"{rows}. A call that works: `keras_parallel.plan(parallel, "
+                f"batch_size={max(sum(rows), 1)})`."
+            )
+        if self.collectives and len(devices) == 1:
+            raise PlanError(
+                "Nothing crosses where there is one device. Received: "
+                f"{self.collectives[0]} on {devices[0]}. A call that works: "
+                "`keras_parallel.plan(parallel)`."
+            )
+
+    @property
+    def bytes_per_step(self) -> int:
+        """What each device puts into all collectives of a step, in bytes."""
+        return sum(collective.bytes for collective in self.collectives)
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def to_dict(self) -> dict[str, typing.Any]:
+        """The whole plan in numbers, strings, lists and dicts.
+
+        Returns:
+            What `json.dumps` takes. Sizes are in bytes.
+        """
+        return {
+            "model": self.model,
+            "batch_size": self.batch_size,
+            "devices": [
+                {
+                    "device": share.device.name,
+                    "virtual": share.device.virtual,
+                    "rows": share.rows,
+                    **{
+                        name.replace("-", "_"): size
+                        for name, size in share.parts.items()
+                    },
+                    "total": share.total,
+                }
+                for share in self.shares
+            ],
+            "collectives": [
+                {
+                    "kind": collective.kind,
+                    "purpose": collective.purpose,
+                    "bytes": collective.bytes,
+                    "count": collective.count,
+                }
+                for collective in self.collectives
+            ],
+            "bytes_per_step": self.bytes_per_step,
+            "notes": list(self.notes),
+        }
+
+    def plot(self, path: typing.Any = None) -> "Figure":
+        """Draws every device, what it holds, and all that crosses.
+
+        Args:
+            path: Where to write the picture; the suffix says in which
+                format, such as `"plan.png"` or `"plan.svg"`. `None` writes
+                nothing.
+
+        Returns:
+            The Matplotlib figure. A notebook shows it.
+
+        Raises:
+            PlotError: if Matplotlib is not installed.
+        """
+        # Matplotlib is an extra.
+        from keras_parallel.planning._picture import picture_of
+
+        figure: typing.Any = picture_of(self)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+
+def _check_sizes(value: object, *names: str) -> None:
+    for name in names:
+        size = getattr(value, name)
+        if size is not None and size < 0:
+            raise PlanError(
+                "A plan counts bytes, rows and operations from 0. Received: "
+                f"{name}={size} in a {type(value).__name__}. A call that "
+                "works: `keras_parallel.plan(parallel)`."
+            )

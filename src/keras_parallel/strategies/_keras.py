@@ -51,3 +51,24 @@ def layout_of(variable: keras.Variable):
 def trained_by(optimizer: keras.optimizers.Optimizer) -> list:
     """The variables that a built optimizer has slots for."""
     return getattr(optimizer, "_trainable_variables", [])
+
+
+def layers_of(model: keras.Model) -> list:
+    """All layers within `model`, at any depth."""
+    return list(model._flatten_layers(include_self=False))
+
+
+def metrics_to_build(compile_metrics) -> list:
+    """What `compile` received as metrics, for all outputs."""
+    # Not what the last call received: without metrics, Keras keeps the old.
+    return [
+        compile_metrics._user_metrics,
+        compile_metrics._user_weighted_metrics,
+    ]
+
+
+def is_loss_tracker(model: keras.Model, metric) -> bool:
+    """Whether `metric` is the mean of the loss, or of that of one output."""
+    losses = getattr(model, "_compile_loss", None)
+    trackers = [model._loss_tracker, *getattr(losses, "metrics", [])]
+    return any(metric is tracker for tracker in trackers)

@@ -18,6 +18,7 @@ from keras_parallel._logging import logger
 from keras_parallel.engines import active_engine
 from keras_parallel.planning import choose_devices
 from keras_parallel.strategies import _checks
+from keras_parallel.strategies import _data_plan
 from keras_parallel.strategies import _feeding
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _mistakes
@@ -198,6 +199,9 @@ class DataParallelState(OverlayState):
         if kind != "predict" and _targets.is_of_keras(_step_of(model, kind)):
             names = _targets.output_order(model)
         return functools.partial(_targets.in_output_order, model, names or [])
+
+    def plan(self, model, batch_size):
+        return _data_plan.plan_of(self, model, batch_size)
 
     def running(self, model):
         _check_no_distribution()

@@ -98,6 +98,17 @@ class JaxEngine(Engine):
     def profile(self):
         return profile(self._devices())
 
+    def imagined(self, make):
+        made = []
+
+        def trace():
+            made.extend(
+                keras.KerasTensor(v.shape, v.dtype, name=v.name) for v in make()
+            )
+
+        jax.eval_shape(trace)
+        return made
+
     def versions(self):
         return {
             name: importlib.metadata.version(name) for name in ("jax", "jaxlib")

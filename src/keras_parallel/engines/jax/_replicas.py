@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._placement import Placement
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._state import home_copy
@@ -74,6 +75,13 @@ class JaxReplicas(Replicas):
             self._names[shard.device]: shard.data.shape[0]
             for shard in array.addressable_shards
         }
+
+    def outline(self, model, rows):
+        widths = {}
+        if self.home.platform == "cpu":
+            # XLA:CPU has no arithmetic in it.
+            widths["bfloat16"] = 4
+        return outline_of(model, rows, widths)
 
     def at_home(self, value):
         """The copy on one device of what lies on each, else `value`."""

@@ -84,12 +84,17 @@ class RowSums:
         self._jaxpr = jaxpr
         self._rows = rows
         self._made_by = {v: e for e in jaxpr.eqns for v in e.outvars}
+        used = [*(v for e in jaxpr.eqns for v in e.invars), *jaxpr.outvars]
+        self._uses = collections.Counter(v for v in used if isinstance(v, Var))
         self._sums = set(known)
+        # Those for which no sum of all rows is needed on the way.
+        self._only_added = set(known)
         for variable, equation in self._made_by.items():
             if self._gives_sum(equation):
                 self._sums.add(variable)
-        used = [*(v for e in jaxpr.eqns for v in e.invars), *jaxpr.outvars]
-        self._uses = collections.Counter(v for v in used if isinstance(v, Var))
+                operands = filter(self.is_sum, equation.invars)
+                if all(map(self.is_only_added, operands)):
+                    self._only_added.add(variable)
 
     def uses(self, variable):
         """How many operands, and results of the function, it is."""
@@ -101,6 +106,10 @@ class RowSums:
     def is_sum(self, atom):
         """Whether `atom` is a sum over rows, or linear in such sums."""
         return isinstance(atom, Var) and atom in self._sums
+
+    def is_only_added(self, atom):
+        """Whether nothing but the sum that `atom` is a term of looks at it."""
+        return atom in self._only_added and self._uses[atom] == 1
 
     def _gives_sum(self, equation):
         if _summed_dims(equation, self._rows.number) is not None:

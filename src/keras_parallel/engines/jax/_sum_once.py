@@ -85,6 +85,7 @@ def _adds_up(equation, sums, rows):
         equation.primitive.name in ADD
         and rows.number not in equation.outvars[0].aval.shape
         and all(map(sums.is_sum, equation.invars))
+        and all(map(sums.is_only_added, equation.invars))
     )
 
 
@@ -120,7 +121,7 @@ def _terms(sums, carry, total):
         a, b = equation.invars
         if sums.is_sum(a):
             a, b = b, a
-        if not sums.is_sum(b):
+        if not sums.is_sum(b) or not sums.is_only_added(b):
             return []
         terms.append(b)
         total = a

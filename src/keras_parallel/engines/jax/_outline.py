@@ -1,0 +1,139 @@
+"""What a training step of a model computes, found by tracing: nothing runs."""
+
+import inspect
+
+import jax
+import keras
+from jax.extend.core import jaxpr_as_fun
+
+from keras_parallel.engines.jax._widths import ROWS
+from keras_parallel.engines.jax._widths import Reader
+from keras_parallel.planning import Outline
+
+
+def outline_of(model, rows, widths):
+    """The `Outline` of a built model for a batch of `rows` rows.
+
+    Args:
+        model: The user's model.
+        rows: Rows of the batch.
+        widths: Bytes of an entry, for the dtypes that cross between devices
+            in another size than their own.
+
+    Returns:
+        `None` if the shapes of the inputs are not known.
+    """
+    inputs = _inputs_of(model, rows)
+    if inputs is None:
+        return None
+    trainable = [_abstract(v) for v in model.trainable_variables]
+    others = [_abstract(v) for v in model.non_trainable_variables]
+    updated = []
+    traced = jax.make_jaxpr(_forward(model, updated))(trainable, others, inputs)
+    # How each argument of the trace came about.
+    origins = [frozenset([i]) for i in range(len(trainable))]
+    origins += [frozenset()] * len(others)
+    origins += [ROWS] * (len(traced.in_avals) - len(origins))
+    reader = Reader(len(trainable), widths)
+    reader.read(traced.jaxpr, origins)
+    by_row, beside = _kept(traced, origins, len(trainable), rows)
+    return Outline(
+        by_row,
+        beside,
+        tuple(v.size * n for v, n in zip(trainable, reader.widths_met)),
+        tuple(
+            sum(v is each for each in updated)
+            for v in model.non_trainable_variables
+        ),
+    )
+
+
+class _Scope(keras.StatelessScope):
+    """Notes which variables are assigned."""
+
+    def __init__(self, state_mapping, updated):
+        super().__init__(state_mapping, initialize_variables=False)
+        self._updated = updated
+
+    def add_update(self, update):
+        self._updated.append(update[0])
+        super().add_update(update)
+
+
+def _forward(model, updated):
+    """The forward pass in training, as a function of its state."""
+    options = {}
+    if "training" in inspect.signature(model.call).parameters:
+        options["training"] = True
+
+    def forward(trainable, others, inputs):
+        mapping = [
+            *zip(model.trainable_variables, trainable),
+            *zip(model.non_trainable_variables, others),
+        ]
+        with _Scope(mapping, updated):
+            return model.call(inputs, **options)
+
+    return forward
+
+
+def _kept(traced, origins, trainable, rows):
+    """Bytes of the residuals: those of rows, and the others."""
+    forward = jaxpr_as_fun(traced)
+
+    def residuals(*arguments):
+        weights, rest = arguments[:trainable], arguments[trainable:]
+        return jax.vjp(lambda *weights: forward(*weights, *rest), *weights)[1]
+
+    backward = jax.make_jaxpr(residuals)(*traced.in_avals).jaxpr
+    reached = Reader(trainable, {}).read(backward, origins)
+    state = set(backward.invars[: len(origins) - origins.count(ROWS)])
+    by_row = beside = 0
+    kept = dict(zip(backward.outvars, reached))
+    for variable, origin in kept.items():
+        if variable in state or origin is None:
+            continue  # A weight is there in any case, a constant never.
+        aval = variable.aval
+        if any(n and n % rows == 0 for n in aval.shape):
+            by_row += aval.size * aval.dtype.itemsize
+        else:
+            beside += aval.size * aval.dtype.itemsize
+    return by_row, beside
+
+
+def _abstract(variable):
+    return jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype)
+
+
+def _inputs_of(model, rows):
+    """Shapes and dtypes of the inputs for `rows` rows, if they are known."""
+    if isinstance(model, keras.Sequential):
+        inputs = model.inputs[0] if model.inputs else None
+    elif isinstance(model, keras.models.Model) and _is_functional(model):
+        inputs = model.input
+    else:
+        shapes = (model.get_build_config() or {}).get("input_shape")
+        inputs = _tensors(shapes, model.input_dtype)
+    known = inputs is not None and all(
+        None not in tensor.shape[1:] and not tensor.sparse
+        for tensor in keras.tree.flatten(inputs)
+    )
+    if not known:
+        return None
+    return keras.tree.map_structure(
+        lambda t: jax.ShapeDtypeStruct((rows, *t.shape[1:]), t.dtype), inputs
+    )
+
+
+def _is_functional(model):
+    return bool(getattr(model, "inputs", None))
+
+
+def _tensors(shapes, dtype):
+    if isinstance(shapes, dict):
+        return {key: _tensors(value, dtype) for key, value in shapes.items()}
+    if not isinstance(shapes, list | tuple) or not shapes:
+        return None
+    if all(n is None or isinstance(n, int) for n in shapes):
+        return keras.KerasTensor(tuple(shapes), dtype)
+    return type(shapes)(_tensors(shape, dtype) for shape in shapes)

@@ -1,0 +1,27 @@
+"""What a training step of a model computes, found without running it."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """What a training step of a model computes, for all rows of a batch.
+
+    Args:
+        row_activations: Size of what the forward pass keeps of the rows for
+            the backward pass, of all rows together, in bytes.
+        other_activations: Size of what it keeps beside, in bytes.
+        gradients: For each trainable variable, in order, the size in which
+            its gradient crosses, in bytes; 0 where no rows meet it.
+        updates: For each non-trainable variable, in order, how often the
+            forward pass assigns it.
+    """
+
+    row_activations: int
+    other_activations: int
+    gradients: tuple[int, ...]
+    updates: tuple[int, ...]
+
+    def activations(self, parts: int) -> int:
+        """What one of `parts` devices keeps, each with rows of its own."""
+        return -(-self.row_activations // parts) + self.other_activations

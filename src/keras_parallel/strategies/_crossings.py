@@ -1,0 +1,89 @@
+"""What crosses between the devices in a step of data parallelism.
+
+Found by looking at compiled steps; a test holds the two against each other.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_parallel.planning import Collective
+from keras_parallel.strategies import _keras
+from keras_parallel.strategies import _sizes
+from keras_parallel.strategies._sizes import size_of
+
+# In float32: the mean, the mean within the variance and the variance on the
+# way forward; backward the sums for scale, center and the variance.
+_SUMS_OF_STATISTICS = 6
+_OPERATIONS_OF_STATISTICS = 4
+_FLOAT = 4
+# Losses of Keras that need sums over all rows before they divide them.
+_RATIOS = (keras.losses.Dice, keras.losses.Tversky)
+
+
+def collectives(model, outline, metrics) -> tuple[Collective, ...]:
+    """What crosses when each device has rows of its own.
+
+    Args:
+        model: The parallel model.
+        outline: The engine's `Outline` of it, if there is one.
+        metrics: The size of each metric.
+    """
+    gradients = _gradients(model, outline)
+    return (
+        Collective("all-reduce", "gradients", sum(gradients)),
+        *_statistics(model, outline, gradients),
+        *_losses(model),
+        *(
+            Collective("all-reduce", f"metric {name!r}", size, group="metrics")
+            for name, size in metrics.items()
+            if size
+        ),
+    )
+
+
+def _gradients(model, outline):
+    if outline is not None:
+        return outline.gradients
+    return list(map(size_of, model.trainable_variables))
+
+
+def _statistics(model, outline, gradients):
+    weights = {id(v): i for i, v in enumerate(model.trainable_variables)}
+    states = {id(v): i for i, v in enumerate(model.non_trainable_variables)}
+    layers: list[Any] = _keras.layers_of(model)
+    for layer in layers:
+        if not isinstance(layer, keras.layers.BatchNormalization):
+            continue
+        if not layer.built or id(layer.moving_mean) not in states:
+            continue
+        uses = int(layer.trainable)
+        if outline is not None:
+            uses = outline.updates[states[id(layer.moving_mean)]]
+        size = uses * _SUMS_OF_STATISTICS * size_of(layer.moving_mean)
+        # Two of the sums are the gradients of these.
+        for variable in (layer.gamma, layer.beta):
+            if id(variable) in weights:
+                size -= gradients[weights[id(variable)]]
+        if uses:
+            yield Collective(
+                "all-reduce",
+                f"statistics of {layer.name!r}",
+                max(size, 0),
+                uses * _OPERATIONS_OF_STATISTICS,
+                group="statistics of BatchNormalization layers",
+            )
+
+
+def _losses(model):
+    if not model.compiled:
+        return
+    losses = _sizes.number_of_losses(model)
+    # The sum of the values, and that of the weights.
+    sums = 2 * losses
+    for loss in keras.tree.flatten(model.loss):
+        ratio = isinstance(loss, _RATIOS) or loss in ("dice", "tversky")
+        sums += 2 * max(losses, 1) * ratio
+    for layer in _keras.layers_of(model):
+        sums += getattr(layer, "activity_regularizer", None) is not None
+    yield Collective("all-reduce", "losses", _FLOAT * max(sums, 1))

@@ -1,0 +1,68 @@
+"""The plan of a data-parallel model."""
+
+from keras_parallel.planning import DeviceShare
+from keras_parallel.planning import Plan
+from keras_parallel.planning import lay_out_rows
+from keras_parallel.strategies import _crossings
+from keras_parallel.strategies import _plan_notes
+from keras_parallel.strategies import _sizes
+from keras_parallel.strategies._sizes import size_of
+
+
+def plan_of(state, model, batch_size: int) -> Plan:
+    """The plan of `model`, made parallel by `state`. Nothing runs.
+
+    Args:
+        state: The `DataParallelState` of the model.
+        model: The parallel model; it is built.
+        batch_size: Rows of a global batch.
+    """
+    devices = state.replicas.devices
+    layout = lay_out_rows(batch_size, len(devices))
+    outline = _outline(state, batch_size)
+    slots = _sizes.optimizer_variables(state, model)
+    metrics = _sizes.metrics(state, model)
+    activations = None
+    if outline is not None:
+        parts = len(devices) if layout.split else 1
+        activations = outline.activations(parts)
+    weights = sum(map(size_of, model.trainable_variables))
+    non_trainable = sum(map(size_of, model.non_trainable_variables))
+    non_trainable += _sizes.of_loss_trackers(model)
+    non_trainable += sum(metrics.values())
+    crosses = layout.split and len(devices) > 1 and model.trainable_variables
+    collectives = ()
+    if crosses:
+        collectives = _crossings.collectives(model, outline, metrics)
+    return Plan(
+        model.name,
+        batch_size,
+        tuple(
+            DeviceShare(
+                device,
+                rows,
+                weights,
+                gradients=weights,
+                optimizer=_held_slots(slots),
+                non_trainable=non_trainable,
+                activations=activations,
+            )
+            for device, rows in zip(devices, layout.per_device)
+        ),
+        collectives,
+        tuple(_plan_notes.notes(state, model, layout, outline, slots, metrics)),
+    )
+
+
+def _held_slots(slots):
+    """What each device holds of the optimizer's variables, in bytes."""
+    return None if slots is None else sum(map(size_of, slots))
+
+
+def _outline(state, batch_size):
+    try:
+        return state.replicas.outline(state.template, batch_size)
+    except Exception:
+        # The user's code, for rows that it may not be made for. Training
+        # tells what is wrong with it.
+        return None

@@ -1,0 +1,112 @@
+"""Sizes of variables, of those that are made at the first batch too."""
+
+import inspect
+import math
+import re
+from typing import Any
+
+import keras
+
+from keras_parallel.strategies import _keras
+
+# `total` and `count`, in float32: what Keras's means of a function hold.
+_MEAN = 8
+
+
+def size_of(variable) -> int:
+    """Size in bytes of a variable, or of what has a shape and a dtype."""
+    bits = re.search(r"\d+", keras.backend.standardize_dtype(variable.dtype))
+    entries = math.prod(variable.shape)
+    return entries if bits is None else -(-entries * int(bits[0]) // 8)
+
+
+def optimizer_variables(state, model):
+    """The variables that the optimizer has or will have.
+
+    Returns:
+        An empty list without an optimizer; `None` where it is not known.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return []
+    if getattr(optimizer, "built", False):
+        return list(optimizer.variables)
+
+    def make():
+        alike = type(optimizer).from_config(optimizer.get_config())
+        alike.build(model.trainable_variables)
+        return alike.variables
+
+    try:
+        return state.engine.imagined(make)
+    except Exception:
+        return None  # An optimizer of the user's own may do anything.
+
+
+def of_loss_trackers(model) -> int:
+    """Size of the means of the losses, in bytes."""
+    if not model.compiled:
+        return 0
+    losses = number_of_losses(model)
+    return _MEAN * (1 + (losses if losses > 1 else 0))
+
+
+def number_of_losses(model) -> int:
+    """How many outputs have a loss."""
+    loss = getattr(model, "loss", None)
+    if keras.tree.is_nested(loss):
+        return sum(one is not None for one in keras.tree.flatten(loss))
+    return len(getattr(model, "outputs", None) or [None]) if loss else 0
+
+
+def metrics(state, model) -> dict[str, int]:
+    """The name of each metric, without losses, and its size in bytes.
+
+    The size is 0 for one that learns its shape from the first batch.
+    """
+    sizes = {}
+    for metric in model.metrics:
+        if metric.name == "compile_metrics":
+            for one in metric.metrics or _to_build(metric):
+                sizes[_name_of(one, sizes)] = _size_of_metric(state, one)
+        elif not _keras.is_loss_tracker(model, metric):
+            sizes[_name_of(metric, sizes)] = _size_of_metric(state, metric)
+    return dict(sorted(sizes.items()))
+
+
+def _to_build(compile_metrics):
+    given = keras.tree.flatten(_keras.metrics_to_build(compile_metrics))
+    return [one for one in given if one is not None]
+
+
+def _name_of(metric, taken):
+    name = getattr(metric, "name", None) or getattr(metric, "__name__", None)
+    name, number = str(name or metric), 2
+    wanted = name
+    while name in taken:
+        name, number = f"{wanted} ({number})", number + 1
+    return name
+
+
+def _size_of_metric(state, metric) -> int:
+    if isinstance(metric, keras.metrics.Metric):
+        return sum(map(size_of, metric.variables))
+    cls = _metric_class(metric)
+    if cls is not None:
+        try:
+            # With a name, it takes none from those that are numbered.
+            made = state.engine.imagined(lambda: cls(name=metric).variables)
+            return sum(map(size_of, made)) if made else _MEAN
+        except TypeError:
+            pass  # Keras will say what it lacks.
+    return _MEAN
+
+
+def _metric_class(name) -> Any:
+    if not isinstance(name, str):
+        return None
+    wanted = name.replace("_", "").lower()
+    for other, cls in vars(keras.metrics).items():
+        if inspect.isclass(cls) and other.lower() == wanted:
+            return cls
+    return None
