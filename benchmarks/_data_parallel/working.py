@@ -1,0 +1,112 @@
+"""Worker processes, as the parent sees them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from _data_parallel.peers import HERE
+from _data_parallel.peers import SOURCES
+
+_KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "VIRTUAL_ENV")
+
+
+class WorkerError(Exception):
+    """A worker said that it failed, or ended."""
+
+
+class Worker:
+    """A process of one peer. Use it in a `with` statement.
+
+    Args:
+        peer: Which peer.
+        python: The interpreter of its environment.
+        devices: How many devices it trains on.
+    """
+
+    def __init__(self, peer, python, devices):
+        self.peer = peer
+        self._log = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
+            [python, str(HERE / peer.script), peer.worker, str(devices)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=_environment(peer),
+        )
+
+    def ask(self, verb, **order):
+        """Sends an order and waits for the reply."""
+        try:
+            print(json.dumps({"do": verb, **order}), file=self._process.stdin)
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise WorkerError(f"it ended: {self._last_words()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise WorkerError(reply["error"])
+        return reply
+
+    def core_seconds(self):
+        """What it and its children used of all cores so far."""
+        return sum(map(_core_seconds, _family(self._process.pid)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    def _last_words(self):
+        self._process.wait(20)
+        self._log.seek(0)
+        lines = self._log.read().strip().splitlines()
+        return (lines or ["no message"])[-1][:300]
+
+
+def _environment(peer):
+    # Nothing of the caller's settings for backends gets through.
+    environment = {k: os.environ[k] for k in _KEPT if k in os.environ}
+    environment |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "JAX_PLATFORMS": "cpu",
+        "KERAS_BACKEND": peer.environment,
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    if peer.worker == "ours":
+        environment["PYTHONPATH"] = str(SOURCES)
+    if peer.environment == "torch":
+        # The ranks of one host; `torchrun` sets the second.
+        environment |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return environment
+
+
+def _family(pid):
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    children = [
+        int(child)
+        for task in (tasks.iterdir() if tasks.exists() else ())
+        for child in (task / "children").read_text().split()
+    ]
+    return [pid, *(p for c in children for p in _family(c))]
+
+
+def _core_seconds(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
