@@ -10,7 +10,7 @@ compares what was measured in the same round. See benchmarks/README.md.
 
 import argparse
 import dataclasses
-import datetime
+import datetime as dt
 import json
 import os
 import pathlib
@@ -33,7 +33,9 @@ def main():
     options = _options()
     session = Session(
         peers=options.peers,
-        workloads=[_sized(WORKLOADS[w], options.quick) for w in options.workloads],
+        workloads=[
+            _sized(WORKLOADS[w], options.quick) for w in options.workloads
+        ],
         devices=options.devices,
         rounds=options.rounds,
         seconds=options.seconds,
@@ -111,9 +113,11 @@ def _answer(session, options):
 
 def _conditions(session):
     idle = f"{statistics.median(session.idle):.1%}" if session.idle else "-"
-    versions = ", ".join(f"{k} {v}" for k, v in sorted(session.versions.items()))
+    versions = ", ".join(
+        f"{k} {v}" for k, v in sorted(session.versions.items())
+    )
     facts = {
-        "date": datetime.date.today().isoformat(),
+        "date": dt.date.today().isoformat(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory": f"{_memory() / 2**30:.0f} GiB",

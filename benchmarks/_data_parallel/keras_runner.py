@@ -31,7 +31,9 @@ class KerasRunner:
         self.x, self.y = self.workload.data()
         self.model = self.make(self.workload)
         first = slice(self.workload.batch)
-        seconds = compile_seconds(lambda: self._fit(self.x[first], self.y[first]))
+        seconds = compile_seconds(
+            lambda: self._fit(self.x[first], self.y[first])
+        )
         trainable = self.model.trainable_variables
         return {
             "compile_seconds": seconds,

@@ -75,7 +75,14 @@ PEERS = {
             "mirrored",
             far=True,
         ),
-        Peer("ddp", "torch DDP, Gloo", "torch", "torch_worker.py", "ddp", far=True),
+        Peer(
+            "ddp",
+            "torch DDP, Gloo",
+            "torch",
+            "torch_worker.py",
+            "ddp",
+            far=True,
+        ),
     )
 }
 

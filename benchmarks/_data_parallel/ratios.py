@@ -40,7 +40,7 @@ def spread(values, unit=1.0, digits=1):
 
 
 def verdict(ratios, limit):
-    """Cells of a table: the ratio with its interval, the limit, whether held."""
+    """Cells of a table: the ratio and its interval, the limit, if it held."""
     low, high = interval(ratios)
     shown = f"{statistics.median(ratios):.3f} [{low:.3f} to {high:.3f}]"
     if limit is None:

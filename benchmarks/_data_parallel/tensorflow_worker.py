@@ -1,4 +1,4 @@
-"""`tf.distribute.MirroredStrategy`: `python tensorflow_worker.py PEER DEVICES`."""
+"""`tf.distribute.MirroredStrategy`: `tensorflow_worker.py PEER DEVICES`."""
 
 import sys
 

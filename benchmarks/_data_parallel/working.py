@@ -97,16 +97,31 @@ def _family(pid):
     tasks = pathlib.Path(f"/proc/{pid}/task")
     children = [
         int(child)
-        for task in (tasks.iterdir() if tasks.exists() else ())
-        for child in (task / "children").read_text().split()
+        for task in _listed(tasks)
+        for child in _text(task / "children").split()
     ]
     return [pid, *(p for c in children for p in _family(c))]
 
 
 def _core_seconds(pid):
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    fields = _text(pathlib.Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    if not fields:
         return 0.0
-    fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# A thread or a process may end while it is looked at.
+
+
+def _listed(folder):
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path):
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,64 @@
+"""The benchmark scripts run: at their smallest, and no time is asserted."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks" / "data_parallel.py"
+
+
+def tables_of(markdown):
+    """From the title of each section to the cells of its table."""
+    tables = {}
+    for section in markdown.split("\n## ")[1:]:
+        title, *lines = section.splitlines()
+        rows = [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in lines
+            if line.startswith("|")
+        ]
+        tables[title] = [dict(zip(rows[0], row)) for row in rows[2:]]
+    return tables
+
+
+def test_data_parallel(tmp_path):
+    found = tmp_path / "found.json"
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--quick", "--here", "--json", found]
+        + ["--workloads", "host-bound", "--questions", "steps,host"]
+        + ["--peers", "ours,keras-distribution,ours-1,keras"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "- packages: jax " in done.stdout
+    tables = tables_of(done.stdout)
+    peers = ["keras.distribution.DataParallel", "plain Keras, 1 device"]
+    for title in ("Step time", "Compile time", "Peak memory of the host"):
+        assert [row["peer"] for row in tables[title]] == peers
+        assert {row["held"] for row in tables[title]} <= {"yes", "no"}
+    assert [row["devices"] for row in tables["Host cost per step"]] == [
+        "1",
+        "2",
+    ]
+    for row in tables["What the compiled step exchanges"]:
+        # 4 layers of 32 with biases, and the loss beside the gradients.
+        assert row["trainable bytes"] == str(4 * 4 * 32 * 33)
+        assert row["collectives"] == "1 all-reduce"
+        assert float(row["ratio (ours at most 1.02)"]) <= 1.02
+    turns = json.loads(found.read_text())["host-bound"]["turns"]
+    assert all(len(of_peer) == 2 for of_peer in turns.values())
+
+
+def test_a_peer_that_cannot_run_is_told(tmp_path):
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--quick", "--here", "--peers", "ours,keras"]
+        + ["--workloads", "nothing"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "choose from mlp, cnn" in done.stderr
