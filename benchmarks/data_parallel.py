@@ -64,7 +64,7 @@ def _options():
     add("--json", type=pathlib.Path, help="file for all that was measured")
     add("--figures", type=pathlib.Path, help="folder for the plot of growth")
     options = parser.parse_args()
-    usual = (2, 0.0, 0) if options.quick else (9, 75.0, 2)
+    usual = (2, 0.0, 0) if options.quick else (9, 60.0, 2)
     for name, value in zip(("rounds", "seconds", "fresh"), usual):
         if getattr(options, name) is None:
             setattr(options, name, value)
@@ -108,7 +108,48 @@ def _answer(session, options):
             session, _sized(WORKLOADS["host-bound"], options.quick)
         )
         lines += ["", "## Host cost per step", "", *host_cost.table(session)]
+    if "growth" in options.questions:
+        lines += _growth(session, options)
     return lines
+
+
+def _growth(session, options):
+    # These need the library and NumPy, and matplotlib for the plot. The
+    # library would say which backend it picks; the parent uses none.
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    from _data_parallel import calibration
+    from _data_parallel import growth
+    from _data_parallel import outlook
+
+    growth.measure(session, growth.QUICK if options.quick else growth.Sizes())
+    found = session.data["growth"]
+    model, used = calibration.calibrated(found)
+    predictions = [
+        None
+        if i in used or not growth.has_ours(entry)
+        else model.prediction(entry)
+        for i, entry in enumerate(found)
+    ]
+    if options.figures:
+        from _data_parallel import figures
+
+        options.figures.mkdir(parents=True, exist_ok=True)
+        figures.draw(found, model, used, options.figures / "growth.png")
+    return [
+        "",
+        "## How cost grows",
+        *growth.tables(session, predictions),
+        "",
+        f"Constants: {model.link}, {model.host}, shares {model.shares}.",
+        *growth.summary(found, predictions),
+        "",
+        "## Prediction, not measured: many devices",
+        "",
+        "Each device computes as this host does on one device, has a batch of",
+        "the same size of its own, and a host that drives it. Links assumed.",
+        "",
+        *outlook.table(model, found),
+    ]
 
 
 def _conditions(session):

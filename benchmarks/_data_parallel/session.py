@@ -90,8 +90,13 @@ class Session:
             self.idle.append(used / elapsed)
         return reply
 
-    def rounds_of(self, workers, what, verb="turn"):
-        """Asks in turn, in an order that is shuffled anew in each round.
+    def rounds_of(self, workers, what, rounds=None):
+        """Trains in turn, in an order that is shuffled anew in each round.
+
+        Args:
+            workers: By key; those that fail are taken out.
+            what: What is measured, for progress and failures.
+            rounds: How many rounds, if not as the session says.
 
         Returns:
             For each peer, from the number of the round to its reply.
@@ -99,9 +104,11 @@ class Session:
         replies = {key: {} for key in workers}
         # What the first runs still have to set up is not counted.
         for key in list(workers):
-            self.ask(workers, key, what, verb)
+            self.ask(workers, key, what, "turn")
         begun, number = time.monotonic(), 0
-        while number < self.rounds or time.monotonic() - begun < self.seconds:
+        while number < min(rounds or self.rounds, self.rounds) or (
+            rounds is None and time.monotonic() - begun < self.seconds
+        ):
             keys = [
                 k
                 for k in workers
@@ -109,7 +116,7 @@ class Session:
             ]
             self._order.shuffle(keys)
             for key in keys:
-                reply = self.ask(workers, key, what, verb)
+                reply = self.ask(workers, key, what, "turn")
                 if reply is not None:
                     replies[key][number] = reply
             number += 1
