@@ -8,6 +8,8 @@ import matplotlib.pyplot as plt
 from _data_parallel.growth import LIMIT
 from _data_parallel.growth import has_ours
 from _data_parallel.growth import median_of
+from matplotlib.ticker import LogLocator
+from matplotlib.ticker import NullFormatter
 
 _PANELS = {
     "devices": ("virtual devices", lambda e: e["devices"]),
@@ -62,6 +64,9 @@ def _panel(ax, table, growth, model):
     ticks = sorted({size(e) for es in series.values() for e in es})
     ax.set_xticks(ticks, map(str, ticks))
     ax.set_xticks([], minor=True)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_title(f"By {table}")
     ax.grid(alpha=0.3)
     ax.legend(fontsize="small")

@@ -22,52 +22,46 @@ def tables_of(markdown):
     return tables
 
 
+PEERS = ["keras.distribution.DataParallel", "plain Keras, 1 device"]
+
+
 def run(*options):
     return subprocess.run(
-        [sys.executable, SCRIPT, "--quick", "--here", *options],
+        [
+            *(sys.executable, SCRIPT, "--quick", "--here"),
+            "--workloads=host-bound",
+            "--peers=ours,keras-distribution,ours-1,keras",
+            *options,
+        ],
         capture_output=True,
         text=True,
         timeout=540,
     )
 
 
-def test_data_parallel(tmp_path):
+def test_steps(tmp_path):
     found = tmp_path / "found.json"
-    done = run(
-        "--workloads=host-bound",
-        "--questions=steps,host",
-        "--peers=ours,keras-distribution,ours-1,keras",
-        f"--json={found}",
-    )
+    done = run("--questions=steps", f"--json={found}")
     assert done.returncode == 0, done.stderr
     assert "- packages: jax " in done.stdout
     tables = tables_of(done.stdout)
-    peers = ["keras.distribution.DataParallel", "plain Keras, 1 device"]
     for title in ("Step time", "Compile time", "Peak memory of the host"):
-        assert [row["peer"] for row in tables[title]] == peers
+        assert [row["peer"] for row in tables[title]] == PEERS
         assert {row["held"] for row in tables[title]} <= {"yes", "no"}
-    assert [row["devices"] for row in tables["Host cost per step"]] == [
-        "1",
-        "2",
-    ]
     for row in tables["What the compiled step exchanges"]:
         # 4 layers of 32 with biases, and the loss beside the gradients.
         assert row["trainable bytes"] == str(4 * 4 * 32 * 33)
         assert row["collectives"] == "1 all-reduce"
-        assert float(row["ratio (ours at most 1.02)"]) <= 1.02
+        assert 1 <= float(row["ratio (ours at most 1.02)"]) <= 1.02
     turns = json.loads(found.read_text())["host-bound"]["turns"]
     assert all(len(of_peer) == 2 for of_peer in turns.values())
 
 
-def test_a_peer_that_cannot_run_is_told():
-    # No worker can start 0 devices; the others are measured.
-    done = run(
-        "--workloads=host-bound",
-        "--questions=steps",
-        "--peers=keras-distribution,keras,ours-1",
-        "--devices=0",
-    )
+def test_host_cost_with_a_peer_that_cannot_run():
+    # `DataParallel` cannot run on 0 devices.
+    done = run("--questions=host", "--devices=0")
     assert done.returncode == 1
-    (row,) = tables_of(done.stdout)["Step time"]
-    assert row["peer"] == "plain Keras, 1 device"
-    assert "keras-distribution, all: " in done.stderr
+    one, several = tables_of(done.stdout)["Host cost per step"]
+    assert [several["peer"], one["peer"]] == PEERS
+    assert one["held"] in ("yes", "no")
+    assert several["ratio [95 %]"].startswith("not run: RuntimeError")
