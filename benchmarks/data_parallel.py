@@ -42,10 +42,15 @@ def main():
         fresh=options.fresh,
         here=options.here,
     )
-    sections = _answer(session, options)
-    print("\n".join([*_conditions(session), *sections]))
-    if options.json:
-        options.json.write_text(json.dumps(_plain(session.data), indent=1))
+    lines = []
+    try:
+        for section in _answer(session, options):
+            lines += section
+    finally:
+        # What was measured before a mistake, or Ctrl-C, is not lost.
+        print("\n".join([*_conditions(session), *lines]))
+        if options.json:
+            options.json.write_text(json.dumps(_plain(session.data), indent=1))
     return 1 if session.not_run else 0
 
 
@@ -93,7 +98,7 @@ def _sized(workload, quick):
 
 
 def _answer(session, options):
-    lines = []
+    """The sections of the report, each as soon as it is there."""
     if "steps" in options.questions:
         steps.measure(session)
         for title, table in (
@@ -102,15 +107,14 @@ def _answer(session, options):
             ("Peak memory of the host", steps.memory_table),
             ("What the compiled step exchanges", steps.exchange_table),
         ):
-            lines += ["", f"## {title}", "", *table(session)]
+            yield ["", f"## {title}", "", *table(session)]
     if "host" in options.questions:
         host_cost.measure(
             session, _sized(WORKLOADS["host-bound"], options.quick)
         )
-        lines += ["", "## Host cost per step", "", *host_cost.table(session)]
+        yield ["", "## Host cost per step", "", *host_cost.table(session)]
     if "growth" in options.questions:
-        lines += _growth(session, options)
-    return lines
+        yield _growth(session, options)
 
 
 def _growth(session, options):
@@ -121,6 +125,9 @@ def _growth(session, options):
     from _data_parallel import growth
     from _data_parallel import outlook
 
+    if not {"ours", "ours-1"} <= set(session.peers):
+        session.missing("ours", "growth", "needs the peers ours and ours-1")
+        return []
     growth.measure(session, growth.QUICK if options.quick else growth.Sizes())
     found = session.data["growth"]
     model, used = calibration.calibrated(found)

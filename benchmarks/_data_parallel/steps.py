@@ -31,7 +31,6 @@ def measure(session):
 
 
 def _start(session, workers, workload, found):
-    number = len(next(iter(found.get("fresh", {}).values()), {}))
     for key in list(workers):
         session.say(f"{workload.name}: {key} compiles")
         started = session.ask(
@@ -47,17 +46,18 @@ def _start(session, workers, workload, found):
         memory = session.ask(workers, key, workload.name, "memory")
         if memory is not None:
             of_peer = found.setdefault("fresh", {}).setdefault(key, {})
-            of_peer[number] = started | memory
+            of_peer[0] = started | memory
 
 
 def _start_fresh(session, workload, found):
-    number = 1 + max((max(f) for f in found["fresh"].values()), default=0)
+    fresh = found.setdefault("fresh", {})
+    number = 1 + max((max(of) for of in fresh.values()), default=0)
     for key in [k for pair in KERAS_PAIRS for k in pair[:2]]:
         with session.workers([key]) as workers:
             again = {}
             _start(session, workers, workload, again)
             for reply in again.get("fresh", {}).get(key, {}).values():
-                found["fresh"].setdefault(key, {})[number] = reply
+                fresh.setdefault(key, {})[number] = reply
 
 
 def step_table(session):

@@ -1,13 +1,18 @@
 """Worker processes, as the parent sees them."""
 
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 
 from _data_parallel.peers import HERE
 from _data_parallel.peers import SOURCES
+
+# A worker that takes longer hangs, and is ended.
+LIMIT_SECONDS = 600
 
 _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "VIRTUAL_ENV")
 
@@ -39,12 +44,16 @@ class Worker:
 
     def ask(self, verb, **order):
         """Sends an order and waits for the reply."""
+        alarm = threading.Timer(LIMIT_SECONDS, self._process.kill)
+        alarm.start()
         try:
             print(json.dumps({"do": verb, **order}), file=self._process.stdin)
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            alarm.cancel()
         if not line:
             raise WorkerError(f"it ended: {self._last_words()}")
         reply = json.loads(line)
@@ -60,7 +69,8 @@ class Worker:
         return self
 
     def __exit__(self, *_):
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
@@ -70,7 +80,9 @@ class Worker:
         self._log.close()
 
     def _last_words(self):
-        self._process.wait(20)
+        code = self._process.wait(20)
+        if code < 0:
+            return f"by signal {-code}"
         self._log.seek(0)
         lines = self._log.read().strip().splitlines()
         return (lines or ["no message"])[-1][:300]
