@@ -60,7 +60,6 @@ class KerasRunner:
             y,
             batch_size=self.workload.batch,
             epochs=epochs,
-            shuffle=False,
             verbose=0,
         )
         self.wait()

@@ -33,6 +33,7 @@ class TorchRunner:
     def start(self, workload):
         workload = self._workload = Workload.of(workload)
         torch.manual_seed(0)
+        self._shuffling = torch.Generator().manual_seed(0)
         self._x, self._y = map(torch.from_numpy, workload.data())
         if workload.classes:
             self._y = self._y.long()
@@ -73,8 +74,10 @@ class TorchRunner:
         batch = self._workload.batch
         share = batch // DEVICES
         total = torch.zeros(())
+        # As `fit` does by default; all ranks draw the same order.
+        order = torch.randperm(rows, generator=self._shuffling)
         for start in range(self._rank * share, rows, batch):
-            mine = slice(start, start + share)
+            mine = order[start : start + share]
             self._optimizer.zero_grad()
             loss = self._loss(self._model(self._x[mine]), self._y[mine])
             loss.backward()
