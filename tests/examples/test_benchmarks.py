@@ -1,0 +1,67 @@
+"""The benchmark scripts run: at their smallest, and no time is asserted."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks" / "data_parallel.py"
+
+
+def tables_of(markdown):
+    """From the title of each section to the cells of its table."""
+    tables = {}
+    for section in markdown.split("\n## ")[1:]:
+        title, *lines = section.splitlines()
+        rows = [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in lines
+            if line.startswith("|")
+        ]
+        tables[title] = [dict(zip(rows[0], row)) for row in rows[2:]]
+    return tables
+
+
+PEERS = ["keras.distribution.DataParallel", "plain Keras, 1 device"]
+
+
+def run(*options):
+    return subprocess.run(
+        [
+            *(sys.executable, SCRIPT, "--quick", "--here"),
+            "--workloads=host-bound",
+            "--peers=ours,keras-distribution,ours-1,keras",
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=540,
+    )
+
+
+def test_steps(tmp_path):
+    found = tmp_path / "found.json"
+    done = run("--questions=steps", f"--json={found}")
+    assert done.returncode == 0, done.stderr
+    assert "- packages: jax " in done.stdout
+    tables = tables_of(done.stdout)
+    for title in ("Step time", "Compile time", "Peak memory of the host"):
+        assert [row["peer"] for row in tables[title]] == PEERS
+        assert {row["held"] for row in tables[title]} <= {"yes", "no"}
+    for row in tables["What the compiled step exchanges"]:
+        # 4 layers of 32 with biases, and the loss beside the gradients.
+        assert row["trainable bytes"] == str(4 * 4 * 32 * 33)
+        assert row["collectives"] == "1 all-reduce"
+        assert 1 <= float(row["ratio (ours at most 1.02)"]) <= 1.02
+    turns = json.loads(found.read_text())["host-bound"]["turns"]
+    assert all(len(of_peer) == 2 for of_peer in turns.values())
+
+
+def test_host_cost_with_a_peer_that_cannot_run():
+    # `DataParallel` cannot run on 0 devices.
+    done = run("--questions=host", "--devices=0")
+    assert done.returncode == 1
+    one, several = tables_of(done.stdout)["Host cost per step"]
+    assert [several["peer"], one["peer"]] == PEERS
+    assert one["held"] in ("yes", "no")
+    assert several["ratio [95 %]"].startswith("not run: RuntimeError")
