@@ -25,13 +25,13 @@ class Input:
 
     def batches(self, iterator):
         """The batches of `iterator`, placed, each time from where it is."""
-        if iterator is self._given:
-            return self._batches
-        numpy_batches = _behind_look_ahead(iterator)
-        if numpy_batches is None:
-            return map(self._prepare, iterator)
-        self._given = iterator
-        self._batches = _one_ahead(map(self._prepare, numpy_batches))
+        if iterator is not self._given:
+            self._given = iterator
+            numpy_batches = _behind_look_ahead(iterator)
+            if numpy_batches is None:
+                self._batches = map(self._prepare, iterator)
+            else:
+                self._batches = _one_ahead(map(self._prepare, numpy_batches))
         return self._batches
 
 

@@ -31,6 +31,10 @@ class Placement:
         self._on_each = NamedSharding(mesh, PartitionSpec())
         self._by_rows = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
         self._report = report
+        (device, *others) = mesh.devices.flat
+        # Its memory is the host's: JAX reads an array where it is, as it
+        # does for Keras on one device.
+        self._leaves_numpy = not others and device.platform == "cpu"
         self._shardings = {}
         self._senders = {}
 
@@ -60,7 +64,10 @@ class Placement:
         ):
             return ()
         shardings = self._shardings_of(leaves)
-        senders = tuple(map(_sender, leaves, shardings))
+        if self._leaves_numpy:
+            senders = (_unchanged,) * len(leaves)
+        else:
+            senders = tuple(map(_sender, leaves, shardings))
         self._senders[key] = senders
         return senders
 
@@ -118,6 +125,10 @@ def _sender(array, sharding):
         return pxla.batched_device_put(aval, sharding, shards, devices)
 
     return send
+
+
+def _unchanged(array):
+    return array
 
 
 def _is_numeric(leaf):
