@@ -11,12 +11,15 @@ from jax.sharding import PartitionSpec
 
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax import _apart
 from keras_parallel.engines.jax._state import home_copy
-from keras_parallel.engines.jax._state import is_replicated
+from keras_parallel.engines.jax._state import lies_as
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
 from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
+# Where the optimizer's variables are in the state of a training step.
+_SLOTS = 2
 
 
 class JaxReplicas(Replicas):
@@ -30,8 +33,8 @@ class JaxReplicas(Replicas):
     runtime_attributes = ("_jax_state", "_jax_state_synced")
     reserved_methods = ("_get_jax_state", "jax_state_sync")
 
-    def __init__(self, devices, jax_devices, report):
-        super().__init__(devices, report)
+    def __init__(self, devices, jax_devices, report, shard_optimizer=False):
+        super().__init__(devices, report, shard_optimizer)
         mesh = Mesh(np.array(jax_devices), (_BATCH_AXIS,))
         self.on_each = NamedSharding(mesh, PartitionSpec())
         self.by_rows = NamedSharding(mesh, PartitionSpec(_BATCH_AXIS))
@@ -39,6 +42,7 @@ class JaxReplicas(Replicas):
         # Where Keras keeps a model that is not parallel.
         self.home = next(iter(jax.numpy.zeros(()).devices()))
         self._layouts = {}
+        self._slot_shardings = {}
         # How many methods run, one inside another or in several threads.
         self._depth = 0
         # A step consumes the state that it is given: one thread at a time.
@@ -86,6 +90,41 @@ class JaxReplicas(Replicas):
             for shape in shapes
         ]
 
+    def shardings(self, kinds, groups):
+        """The sharding of each variable, `None` if all lie on each device.
+
+        Args:
+            kinds: What `_get_jax_state` was asked for.
+            groups: Lists of the variables.
+        """
+        if not self.shard_optimizer:
+            return None
+        slots = _SLOTS if kinds.get("optimizer_variables") else None
+        return [
+            self._sharding_of_slot(v.shape) if i == slots else self.on_each
+            for i, group in enumerate(groups)
+            for v in group
+        ]
+
+    def layout_of_state(self, step, state):
+        """How what a step returns has to lie, as a tree for JAX."""
+        if not self.shard_optimizer or step != "train_step":
+            return self.on_each
+        layout = [self.on_each] * len(state)
+        layout[_SLOTS] = [
+            self._sharding_of_slot(a.shape) for a in state[_SLOTS]
+        ]
+        return tuple(layout)
+
+    def _sharding_of_slot(self, shape):
+        if shape not in self._slot_shardings:
+            dim, sharding = self.lay_out_slot(shape).dim, self.on_each
+            if dim is not None:
+                split = PartitionSpec(*[None] * dim, _BATCH_AXIS)
+                sharding = NamedSharding(self.on_each.mesh, split)
+            self._slot_shardings[shape] = sharding
+        return self._slot_shardings[shape]
+
     def rows_on(self, array):
         return {
             self._names[shard.device]: shard.data.shape[0]
@@ -94,8 +133,10 @@ class JaxReplicas(Replicas):
 
     def at_home(self, value):
         """The copy on one device of what lies on each, else `value`."""
-        if is_replicated(value, self.on_each):
+        if lies_as(value, self.on_each):
             return home_copy(value, self.home)
+        if self.shard_optimizer and _apart.lies_apart(value):
+            return _apart.gathered(value, self.home)
         return value
 
     @contextlib.contextmanager

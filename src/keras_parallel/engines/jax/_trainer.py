@@ -46,7 +46,12 @@ class JaxTrainerLayer(_Trainer):
         ]
         replicas = self._keras_parallel.replicas
         with replicas.lock:
-            state = StepState(groups, replicas.on_each, replicas.home)
+            state = StepState(
+                groups,
+                replicas.on_each,
+                replicas.home,
+                replicas.shardings(kinds, groups),
+            )
             self._keras_parallel.states[_step_that_takes(kinds)] = state
             return state.read()
 
@@ -133,8 +138,8 @@ def _take(model, name, of_the_class, state, data):
     outputs, state = parallel.users(name, of_the_class)(state, data)
     # Without this XLA may return a part of the state sharded, and the next
     # step would be compiled once more for it.
-    on_each = parallel.replicas.on_each
-    return outputs, jax.lax.with_sharding_constraint(state, on_each)
+    layout = parallel.replicas.layout_of_state(name, state)
+    return outputs, jax.lax.with_sharding_constraint(state, layout)
 
 
 def _placed(model, method, batch):
