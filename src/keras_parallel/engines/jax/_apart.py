@@ -59,12 +59,13 @@ def _apart(cls, home):
         self.__class__ = cls
         self._value = value
 
-    def as_numpy(self, dtype=None):
+    def as_numpy(self, dtype=None, copy=None):
         # This is how Keras writes files: through the host, no device has to
         # have room for the whole.
         if in_stateless_scope():
             return cls.__array__(self, dtype)
-        return np.asarray(value_where_it_is(self), dtype)
+        convert = np.array if copy else np.asarray
+        return convert(value_where_it_is(self), dtype)
 
     def reduce(self, protocol):
         # A copy and a pickle are of the class that everybody knows.

@@ -99,6 +99,10 @@ class StepState:
             )
             for i, array in zip(missing, placed):
                 arrays[i] = array
+        if len({*map(id, arrays)}) < len(arrays):
+            # A step consumes each array once, and an optimizer with averages
+            # of the weights leaves weights and averages with the same ones.
+            arrays = _without_repeats(arrays)
         return arrays
 
     def _replica_of(self, variable, value):
@@ -129,6 +133,14 @@ def home_copy(replicated, home):
         ]
         copy = at_home[0] if at_home else jax.device_put(copy, home)
     return _uncommitted(copy)
+
+
+def _without_repeats(arrays):
+    seen = set()
+    return [
+        array.copy() if id(array) in seen else seen.add(id(array)) or array
+        for array in arrays
+    ]
 
 
 def _nothing():
