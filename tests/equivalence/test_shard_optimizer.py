@@ -1,6 +1,8 @@
 """`shard_optimizer=True`: equal numbers, and a part of each slot per device."""
 
 import functools
+import math
+import re
 
 import jax
 import keras
@@ -36,9 +38,13 @@ def batches():
     return [(X[i : i + 24], Y[i : i + 24]) for i in range(0, ROWS, 24)]
 
 
-def check(make_model, devices, parallelize=sharded):
+def check(make_model, devices, parallelize=sharded, steps=3):
     kp.testing.assert_trains_like_one_device(
-        make_model, batches, devices=devices, steps=4, parallelize=parallelize
+        make_model,
+        batches,
+        devices=devices,
+        steps=steps,
+        parallelize=parallelize,
     )
 
 
@@ -188,28 +194,35 @@ def test_one_compilation_for_each_shape_of_a_batch():
     assert counts["train_step"] == 2
 
 
-def test_a_step_exchanges_gradients_and_new_weights_only():
-    """No slot crosses: what is gathered is as large as the weights."""
-    parallel = sharded(make_model(), 4)
+def collectives_of_a_step(parallel):
+    """Kind of collective -> sizes of its results, from the compiled step."""
     x, y = batches()[0]
     parallel.train_on_batch(x, y)
     place = parallel._keras_parallel.batch_preparation(parallel, "train")
-    gathered = []
+    found = {}
 
     def lower(batch, logs):
         state = parallel._keras_parallel.states["train"].read()
         step = jax.jit(parallel.train_step)
         text = step.lower(state, place((x, y, None))).compile().as_text()
-        for line in text.splitlines():
-            shape, found, _ = line.partition(" all-gather(")
-            if found:
-                shape = shape.split("[")[1].split("]")[0]
-                gathered.append(np.prod([int(n) for n in shape.split(",")]))
+        pattern = r"= (\S+|\(.*?\)) (all-\w+|reduce-scatter)(?:-start)?\("
+        for shapes, kind in re.findall(pattern, text):
+            for dims in re.findall(r"\[([\d,]*)\]", shapes):
+                size = math.prod(int(n) for n in dims.split(",") if n)
+                found.setdefault(kind, []).append(size)
 
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=lower)
     parallel.fit(x, y, callbacks=[callback], **FIT)
+    return {kind: sorted(sizes) for kind, sizes in found.items()}
+
+
+def test_a_step_exchanges_gradients_and_new_weights_only():
+    """No slot crosses, and nothing else does that did not before."""
+    before = collectives_of_a_step(kp.data_parallel(make_model(), 4))
+    after = collectives_of_a_step(sharded(make_model(), 4))
+    assert set(before) == {"all-reduce"}
     # A kernel, gamma, beta, a kernel; a bias of 1 entry is whole anyway.
-    assert sorted(gathered) == [24, 24, 24, 6 * 24]
+    assert after == before | {"all-gather": [24, 24, 24, 6 * 24]}
 
 
 # Faults. Each returns a `parallelize`.
@@ -258,7 +271,7 @@ def slot_summed_over_devices(old, new, devices):
 )
 def test_fault_is_red(fault):
     with pytest.raises(kp._errors.NotEqualError, match="In step 1"):
-        check(make_model, 3, with_slots(fault))
+        check(make_model, 3, with_slots(fault), steps=1)
 
 
 def test_weights_that_are_not_exchanged_are_red():
@@ -281,4 +294,4 @@ def test_weights_that_are_not_exchanged_are_red():
         return parallel
 
     with pytest.raises(kp._errors.NotEqualError, match="In step 1"):
-        check(make_model, 3, parallelize)
+        check(make_model, 3, parallelize, steps=1)

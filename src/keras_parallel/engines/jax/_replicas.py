@@ -18,6 +18,7 @@ from keras_parallel.engines.jax._trainer import JaxTrainerLayer
 from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
+_KINDS = ("train", "test", "predict")
 # Where the optimizer's variables are in the state of a training step.
 _SLOTS = 2
 
@@ -106,6 +107,27 @@ class JaxReplicas(Replicas):
             for v in group
         ]
 
+    @contextlib.contextmanager
+    def taking(self, step):
+        """The context in which a step is compiled, or run eagerly."""
+        self.of_thread.step = step
+        try:
+            yield
+        finally:
+            self.of_thread.step = None
+
+    def pin_gradients(self, weights):
+        """The weights of a step, with gradients that lie on each device.
+
+        What pins an array inside a function pins its gradient. Where slots
+        are in parts, gradients in parts would draw others with them, such as
+        the statistics of BatchNormalization, to be gathered in each step.
+        """
+        step = getattr(self.of_thread, "step", None)
+        if not self.shard_optimizer or step != "train_step":
+            return weights
+        return jax.lax.with_sharding_constraint(weights, self.on_each)
+
     def layout_of_state(self, step, state):
         """How what a step returns has to lie, as a tree for JAX."""
         if not self.shard_optimizer or step != "train_step":
@@ -151,8 +173,11 @@ class JaxReplicas(Replicas):
                     with self.lock, self.interrupts:
                         # Another thread may still run a method.
                         if self._depth == 1:
-                            for state in model._keras_parallel.states.values():
-                                state.bring_home()
+                            states = model._keras_parallel.states
+                            # First the one that has all variables, and sees
+                            # which of them hold one array.
+                            for kind in sorted(states, key=_KINDS.index):
+                                states[kind].bring_home()
         finally:
             with self.lock:
                 self._depth -= 1

@@ -61,7 +61,8 @@ class StepState:
         the way back moves data, and a loop of `train_on_batch` is free of
         broadcasts.
         """
-        for variable, replicated in zip(self._variables, self._held()):
+        held = _each_once(self._held())
+        for variable, replicated in zip(self._variables, held):
             if self._is_replicated(replicated) and not replicated.is_deleted():
                 copy = home_copy(replicated, self._home)
                 _remember(variable, copy, replicated)
@@ -99,11 +100,7 @@ class StepState:
             )
             for i, array in zip(missing, placed):
                 arrays[i] = array
-        if len({*map(id, arrays)}) < len(arrays):
-            # A step consumes each array once, and an optimizer with averages
-            # of the weights leaves weights and averages with the same ones.
-            arrays = _without_repeats(arrays)
-        return arrays
+        return _each_once(arrays)
 
     def _replica_of(self, variable, value):
         if self._is_replicated(value):
@@ -135,12 +132,20 @@ def home_copy(replicated, home):
     return _uncommitted(copy)
 
 
-def _without_repeats(arrays):
-    seen = set()
-    return [
-        array.copy() if id(array) in seen else seen.add(id(array)) or array
-        for array in arrays
-    ]
+def _each_once(arrays):
+    """The same arrays, with a copy for each that is there again.
+
+    A step consumes what it takes, and an optimizer with averages of the
+    weights leaves weights and averages with the same arrays.
+    """
+    if len({*map(id, arrays)}) == len(arrays):
+        return arrays
+    seen, once = set(), []
+    for array in arrays:
+        repeated = id(array) in seen and not array.is_deleted()
+        once.append(array.copy() if repeated else array)
+        seen.add(id(array))
+    return once
 
 
 def _nothing():

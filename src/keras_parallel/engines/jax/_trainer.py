@@ -76,6 +76,10 @@ class JaxTrainerLayer(_Trainer):
         replicas = self._keras_parallel.replicas
         return jax.tree.map(replicas.at_home, tree)
 
+    def stateless_call(self, trainable_variables, *args, **kwargs):
+        pin = self._keras_parallel.replicas.pin_gradients
+        return super().stateless_call(pin(trainable_variables), *args, **kwargs)
+
     def train_step(self, state, data):
         return _take(self, "train_step", super().train_step, state, data)
 
@@ -135,7 +139,8 @@ class JaxTrainerLayer(_Trainer):
 
 def _take(model, name, of_the_class, state, data):
     parallel = model._keras_parallel
-    outputs, state = parallel.users(name, of_the_class)(state, data)
+    with parallel.replicas.taking(name):
+        outputs, state = parallel.users(name, of_the_class)(state, data)
     # Without this XLA may return a part of the state sharded, and the next
     # step would be compiled once more for it.
     layout = parallel.replicas.layout_of_state(name, state)
