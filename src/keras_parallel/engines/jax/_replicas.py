@@ -132,11 +132,9 @@ class JaxReplicas(Replicas):
         """How what a step returns has to lie, as a tree for JAX."""
         if not self.shard_optimizer or step != "train_step":
             return self.on_each
-        layout = [self.on_each] * len(state)
-        layout[_SLOTS] = [
-            self._sharding_of_slot(a.shape) for a in state[_SLOTS]
-        ]
-        return tuple(layout)
+        slots = [self._sharding_of_slot(a.shape) for a in state[_SLOTS]]
+        others = (self.on_each,)
+        return (*others * _SLOTS, slots, *others * (len(state) - _SLOTS - 1))
 
     def _sharding_of_slot(self, shape):
         if shape not in self._slot_shardings:
