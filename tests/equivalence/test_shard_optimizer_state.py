@@ -358,6 +358,23 @@ def test_one_inside_a_step_of_another():
     helpers.assert_close(helpers.state_of(plain), helpers.state_of(template))
 
 
+def test_training_again_and_again_leaks_nothing():
+    parallel = sharded(new_model(), 3)
+
+    def train():
+        for _ in range(3):
+            parallel.train_on_batch(X[:24], Y[:24])
+        parallel.fit(X[:24], Y[:24], verbose=0)
+        slot_of(parallel).assign(slot_of(parallel) / 2)
+        return len(jax.live_arrays())
+
+    train()
+    after_first = train()
+    for _ in range(3):
+        last = train()
+    assert last <= after_first
+
+
 # The call
 
 

@@ -110,11 +110,12 @@ class JaxReplicas(Replicas):
     @contextlib.contextmanager
     def taking(self, step):
         """The context in which a step is compiled, or run eagerly."""
+        before = getattr(self.of_thread, "step", None)
         self.of_thread.step = step
         try:
             yield
         finally:
-            self.of_thread.step = None
+            self.of_thread.step = before
 
     def pin_gradients(self, weights):
         """The weights of a step, with gradients that lie on each device.
