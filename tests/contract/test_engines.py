@@ -29,12 +29,12 @@ def make_model():
     return model
 
 
-def parallel_on(engine, count, model=None):
+def parallel_on(engine, count, model=None, **options):
     """`data_parallel`, with the engine chosen by the test."""
     model = model or make_model()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data, "active_engine", lambda: engine)
-        return data.data_parallel(model, count)
+        return data.data_parallel(model, count, **options)
 
 
 def test_the_seam_has_at_most_ten_methods():
@@ -89,6 +89,37 @@ def test_batches_lie_as_planned(engine, rows):
     assert replicas.rows_on(x) == {f"gpu:{i}": share for i in range(4)}
     assert [layout.rows for layout in reported] == [rows]
     assert reported[0].split is (rows % 4 == 0)
+
+
+def test_slots_are_laid_out_as_asked(engine):
+    devices = engine.list_devices()[:4]
+    whole, split = (
+        engine.replicas(devices, print, shard_optimizer=shard)
+        for shard in (False, True)
+    )
+    assert whole.lay_out_slot((6, 8)).part == (6, 8)
+    assert split.lay_out_slot((6, 8)).part == (6, 2)
+    assert split.lay_out_slot((6, 7)).part == (6, 7)
+
+
+def test_slots_that_are_sharded_are_those_of_one_device(engine):
+    plain = make_model()
+    plain.compile(keras.optimizers.Adam(0.01), "mse")
+    parallel = make_model()
+    parallel.set_weights(plain.get_weights())
+    parallel.compile(keras.optimizers.Adam(0.01), "mse")
+    parallel = parallel_on(engine, 2, parallel, shard_optimizer=True)
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(8, n)).astype("float32") for n in (3, 2))
+    for model in (plain, parallel):
+        model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    for expected, actual in zip(
+        plain.optimizer.variables, parallel.optimizer.variables
+    ):
+        np.testing.assert_allclose(
+            expected.numpy(), actual.numpy(), rtol=1e-5, atol=1e-7
+        )
+        assert expected.value.devices() == actual.value.devices()
 
 
 def test_every_batch_of_a_step_is_prepared(engine):

@@ -104,6 +104,22 @@ def test_a_variable_holds_its_array_in_value():
     assert _keras.layout_of(variable) is None
 
 
+def test_a_variable_may_be_of_a_class_below_its_own_for_a_while():
+    """And whether its value is that of a scope, one private name tells."""
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    from keras_parallel.engines.jax import _apart
+
+    variable = keras.Variable(np.ones(3))
+    _apart.keep_apart(variable, next(iter(variable.value.devices())))
+    assert type(variable) is not keras.Variable
+    assert variable.value is variable._value
+    assert type(variable) is keras.Variable
+    assert not in_stateless_scope()
+    with keras.StatelessScope():
+        assert in_stateless_scope()
+
+
 def test_an_optimizer_knows_what_it_trains():
     model, _ = trained_model()
     trained = _keras.trained_by(model.optimizer)

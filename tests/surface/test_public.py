@@ -48,7 +48,7 @@ def test_public_names():
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("data_parallel", ["model", "devices"]),
+        ("data_parallel", ["model", "devices", "shard_optimizer"]),
         (
             "multi_gpu_model",
             ["model", "gpus", "cpu_merge", "cpu_relocation"],

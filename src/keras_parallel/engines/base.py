@@ -22,7 +22,9 @@ from typing import Any
 from keras_parallel.planning import Device
 from keras_parallel.planning import Outline
 from keras_parallel.planning import RowLayout
+from keras_parallel.planning import SlotLayout
 from keras_parallel.planning import Timeline
+from keras_parallel.planning import lay_out_slot
 
 
 class Replicas(abc.ABC):
@@ -32,6 +34,10 @@ class Replicas(abc.ABC):
         devices: The devices, in the order in which they take their rows.
         report: Called with the `RowLayout` of a batch when a batch with that
             number of rows is placed for the first time.
+        shard_optimizer: Whether each device holds its own part of the
+            optimizer's variables only, as `lay_out_slot` says. It computes
+            the update of that part, and the devices exchange new weights.
+            `False`: each device holds them whole.
     """
 
     # What Keras's trainer of this backend sets on a model while it runs.
@@ -43,9 +49,15 @@ class Replicas(abc.ABC):
         self,
         devices: tuple[Device, ...],
         report: Callable[[RowLayout], None],
+        shard_optimizer: bool = False,
     ):
         self.devices = devices
         self.report = report
+        self.shard_optimizer = shard_optimizer
+
+    def lay_out_slot(self, shape: tuple[int, ...]) -> SlotLayout:
+        """How an optimizer variable of `shape` lies while a step runs."""
+        return lay_out_slot(shape, len(self.devices), self.shard_optimizer)
 
     @property
     @abc.abstractmethod
@@ -101,7 +113,8 @@ class Replicas(abc.ABC):
 
         May be nested. When the outermost one ends, normally or not, every
         variable of the model, its optimizer and its metrics holds an
-        ordinary one-device value again, that of the last finished step.
+        ordinary one-device value again, that of the last finished step. A
+        slot that is sharded may wait with that until it is asked for.
         """
 
 
@@ -158,6 +171,7 @@ class Engine(abc.ABC):
         self,
         devices: tuple[Device, ...],
         report: Callable[[RowLayout], None],
+        shard_optimizer: bool = False,
     ) -> Replicas:
         """Opens replicas on `devices`. See `Replicas`.
 

@@ -48,9 +48,11 @@ class FakeEngine(Engine):
         self.calls.append(("use_virtual_devices", count))
         self._num_devices = count
 
-    def replicas(self, devices, report):
+    def replicas(self, devices, report, shard_optimizer=False):
         self.calls.append(("replicas", tuple(d.name for d in devices)))
-        return FakeReplicas(devices, report, self.calls)
+        if shard_optimizer:
+            self.calls.append(("shard_optimizer",))
+        return FakeReplicas(devices, report, self.calls, shard_optimizer)
 
     @contextlib.contextmanager
     def profile(self):
@@ -109,8 +111,8 @@ def _taken_back(leaf):
 class FakeReplicas(Replicas):
     """Replicas that exist in name only. See `FakeEngine`."""
 
-    def __init__(self, devices, report, calls):
-        super().__init__(devices, report)
+    def __init__(self, devices, report, calls, shard_optimizer):
+        super().__init__(devices, report, shard_optimizer)
         self._calls = calls
         self._depth = 0
 

@@ -11,6 +11,8 @@ from keras_parallel.planning.plan import Plan
 from keras_parallel.planning.program import Program
 from keras_parallel.planning.rows import RowLayout
 from keras_parallel.planning.rows import lay_out_rows
+from keras_parallel.planning.slots import SlotLayout
+from keras_parallel.planning.slots import lay_out_slot
 from keras_parallel.planning.timeline import EVENT_KINDS
 from keras_parallel.planning.timeline import HOST
 from keras_parallel.planning.timeline import Event
@@ -31,7 +33,9 @@ __all__ = [
     "Program",
     "RowLayout",
     "Run",
+    "SlotLayout",
     "Timeline",
     "choose_devices",
     "lay_out_rows",
+    "lay_out_slot",
 ]

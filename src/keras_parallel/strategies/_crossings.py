@@ -42,6 +42,24 @@ def collectives(model, outline, metrics) -> tuple[Collective, ...]:
     )
 
 
+def new_weights(replicas, model, slots):
+    """What crosses where each device updates its own part of the weights.
+
+    Args:
+        replicas: The replicas of the model.
+        model: The parallel model.
+        slots: The optimizer's variables, `None` if they are not known.
+    """
+    sizes = []
+    shapes = {tuple(slot.shape) for slot in slots or ()}
+    for variable in model.trainable_variables:
+        parts = replicas.lay_out_slot(tuple(variable.shape)).parts
+        if parts > 1 and tuple(variable.shape) in shapes:
+            sizes.append(size_of(variable) // parts)
+    if sizes:
+        yield Collective("all-gather", "new weights", sum(sizes), len(sizes))
+
+
 def _gradients(model, outline):
     if outline is not None:
         return outline.gradients

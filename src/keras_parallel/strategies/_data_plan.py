@@ -21,6 +21,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
     layout = lay_out_rows(batch_size, len(devices))
     outline = _outline(state, batch_size)
     slots = _sizes.optimizer_variables(state, model)
+    held = _held_slots(state, slots)
     metrics = _sizes.metrics(state, model)
     activations = None
     if outline is not None:
@@ -33,7 +34,10 @@ def plan_of(state, model, batch_size: int) -> Plan:
     crosses = layout.split and len(devices) > 1 and model.trainable_variables
     collectives = ()
     if crosses:
-        collectives = _crossings.collectives(model, outline, metrics)
+        collectives = (
+            *_crossings.collectives(model, outline, metrics),
+            *_crossings.new_weights(state.replicas, model, slots),
+        )
     return Plan(
         model.name,
         batch_size,
@@ -43,7 +47,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
                 rows,
                 weights,
                 gradients=weights,
-                optimizer=_held_slots(slots),
+                optimizer=held,
                 non_trainable=non_trainable,
                 activations=activations,
             )
@@ -54,9 +58,12 @@ def plan_of(state, model, batch_size: int) -> Plan:
     )
 
 
-def _held_slots(slots):
+def _held_slots(state, slots):
     """What each device holds of the optimizer's variables, in bytes."""
-    return None if slots is None else sum(map(size_of, slots))
+    if slots is None:
+        return None
+    lay_out = state.replicas.lay_out_slot
+    return sum(size_of(v) // lay_out(tuple(v.shape)).parts for v in slots)
 
 
 def _outline(state, batch_size):

@@ -4,6 +4,7 @@ import keras
 
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _targets
+from keras_parallel.strategies._sizes import size_of
 
 _OWN_METHODS = ("train_step", "compute_loss")
 
@@ -31,6 +32,7 @@ def notes(state, model, layout, outline, slots, metrics):
             f"{type(model.optimizer).__name__!r} will hold is not known "
             "before it is built."
         )
+    yield from _of_slots(state, slots)
     late = [name for name, size in metrics.items() if not size]
     if late:
         yield (
@@ -59,6 +61,22 @@ def _of_rows(state, layout):
             "computes the whole batch, which is exact, and nothing crosses. A "
             f"batch_size of {better} is shared out."
         )
+
+
+def _of_slots(state, slots):
+    replicas = state.replicas
+    if not replicas.shard_optimizer or len(replicas.devices) == 1:
+        return
+    whole = [
+        slot
+        for slot in slots or ()
+        if replicas.lay_out_slot(tuple(slot.shape)).dim is None
+    ]
+    size = sum(map(size_of, whole))
+    yield (
+        "The optimizer's variables are in parts, one on each device, but for "
+        f"{len(whole)} that do not divide, {size} bytes together."
+    )
 
 
 def _of_crossings(state, model):

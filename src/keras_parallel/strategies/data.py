@@ -28,10 +28,15 @@ from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
 from keras_parallel.strategies._overlay import check_template
 from keras_parallel.strategies._overlay import overlay
+from keras_parallel.strategies._wording import error
+from keras_parallel.strategies._wording import shown
 
 
 def data_parallel(
-    model: keras.Model, devices: int | Sequence[str] | None = None
+    model: keras.Model,
+    devices: int | Sequence[str] | None = None,
+    *,
+    shard_optimizer: bool = False,
 ) -> keras.Model:
     """Makes a model that trains on several devices as if on one.
 
@@ -55,6 +60,12 @@ def data_parallel(
             parallel model adopts its losses, metrics and optimizer.
         devices: `None` for all devices of the best kind, an int for the
             first that many, or a list of names such as `["gpu:0", "gpu:1"]`.
+        shard_optimizer: Whether each device keeps its own part of the
+            optimizer's slots only, and updates that part of the weights
+            (ZeRO stage 1, arXiv:1910.02054; in XLA arXiv:2004.13336). The
+            numbers and the files stay the same; N devices hold 1/N of the
+            slots each. A slot is split along its largest dim that N divides;
+            one without such a dim stays whole on each device.
 
     Returns:
         A `keras.Model` with the names, layers and outputs of `model`, that
@@ -65,18 +76,25 @@ def data_parallel(
         DeviceError: if the devices are not there or cannot be combined.
         RefusedModelError: if no parallel model can be made of `model`.
         BackendError: if there is no engine for the Keras backend in use.
+        InputError: if `shard_optimizer` is neither `True` nor `False`.
     """
-    return _make(model, devices, "devices")
+    if not isinstance(shard_optimizer, bool):
+        raise error(
+            "`shard_optimizer` is `True` or `False`.",
+            f"shard_optimizer={shown(shard_optimizer)}",
+            "keras_parallel.data_parallel(model, shard_optimizer=True)",
+        )
+    return _make(model, devices, "devices", shard_optimizer)
 
 
-def _make(model, devices, argument):
+def _make(model, devices, argument, shard_optimizer=False):
     _feeding.check_not_starting("a parallel model was made")
     check_template(model)
     engine = active_engine()
     chosen = choose_devices(devices, engine.list_devices(), argument)
     _check_no_distribution()
     _check_variables(model)
-    state = DataParallelState(model, engine, chosen)
+    state = DataParallelState(model, engine, chosen, shard_optimizer)
     _check_overrides(model, state.replicas.reserved_methods)
     return overlay(state)
 
@@ -122,9 +140,9 @@ def multi_gpu_model(
 class DataParallelState(OverlayState):
     """What a data-parallel model holds beside the user's model."""
 
-    def __init__(self, template, engine, devices):
+    def __init__(self, template, engine, devices, shard_optimizer):
         self.engine = engine
-        self.replicas = engine.replicas(devices, self._report)
+        self.replicas = engine.replicas(devices, self._report, shard_optimizer)
         super().__init__(
             template,
             (DataParallelLayer, self.replicas.trainer_layer),
@@ -137,7 +155,11 @@ class DataParallelState(OverlayState):
         self._reported = False
 
     def made_parallel(self, template):
-        return data_parallel(template, [d.name for d in self.replicas.devices])
+        return data_parallel(
+            template,
+            [d.name for d in self.replicas.devices],
+            shard_optimizer=self.replicas.shard_optimizer,
+        )
 
     def compile_arguments(self, model, args, kwargs):
         if not _targets.is_of_keras(self.template.compile):

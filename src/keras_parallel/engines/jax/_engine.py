@@ -89,11 +89,13 @@ class JaxEngine(Engine):
         _reserve_threads(count + 1)
         self._num_virtual = count
 
-    def replicas(self, devices, report):
+    def replicas(self, devices, report, shard_optimizer=False):
         _check_process()
         _check_randomness()
         known = self._devices()
-        return JaxReplicas(devices, [known[d] for d in devices], report)
+        return JaxReplicas(
+            devices, [known[d] for d in devices], report, shard_optimizer
+        )
 
     def profile(self):
         return profile(self._devices())

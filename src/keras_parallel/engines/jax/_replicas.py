@@ -12,15 +12,19 @@ from jax.sharding import PartitionSpec
 
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax import _apart
 from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._placement import Placement
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._state import home_copy
-from keras_parallel.engines.jax._state import is_replicated
+from keras_parallel.engines.jax._state import lies_as
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
 from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
+_KINDS = ("train", "test", "predict")
+# Where the optimizer's variables are in the state of a training step.
+_SLOTS = 2
 
 
 class JaxReplicas(Replicas):
@@ -34,8 +38,8 @@ class JaxReplicas(Replicas):
     runtime_attributes = ("_jax_state", "_jax_state_synced")
     reserved_methods = ("_get_jax_state", "jax_state_sync")
 
-    def __init__(self, devices, jax_devices, report):
-        super().__init__(devices, report)
+    def __init__(self, devices, jax_devices, report, shard_optimizer=False):
+        super().__init__(devices, report, shard_optimizer)
         mesh = Mesh(np.array(jax_devices), (_BATCH_AXIS,))
         self.on_each = NamedSharding(mesh, PartitionSpec())
         self._names = {j: d.name for d, j in zip(devices, jax_devices)}
@@ -43,6 +47,7 @@ class JaxReplicas(Replicas):
         self.home = next(iter(jax.numpy.zeros(()).devices()))
         self._mesh = mesh
         self._placement = Placement(mesh, report)
+        self._slot_shardings = {}
         # How many methods run, one inside another or in several threads.
         self._depth = 0
         # A step consumes the state that it is given: one thread at a time.
@@ -70,6 +75,61 @@ class JaxReplicas(Replicas):
             return None
         return Rows(number, self._mesh)
 
+    def shardings(self, kinds, groups):
+        """The sharding of each variable, `None` if all lie on each device.
+
+        Args:
+            kinds: What `_get_jax_state` was asked for.
+            groups: Lists of the variables.
+        """
+        if not self.shard_optimizer:
+            return None
+        slots = _SLOTS if kinds.get("optimizer_variables") else None
+        return [
+            self._sharding_of_slot(v.shape) if i == slots else self.on_each
+            for i, group in enumerate(groups)
+            for v in group
+        ]
+
+    @contextlib.contextmanager
+    def taking(self, step):
+        """The context in which a step is compiled, or run eagerly."""
+        before = getattr(self.of_thread, "step", None)
+        self.of_thread.step = step
+        try:
+            yield
+        finally:
+            self.of_thread.step = before
+
+    def pin_gradients(self, weights):
+        """The weights of a step, with gradients that lie on each device.
+
+        What pins an array inside a function pins its gradient. Where slots
+        are in parts, gradients in parts would draw others with them, such as
+        the statistics of BatchNormalization, to be gathered in each step.
+        """
+        step = getattr(self.of_thread, "step", None)
+        if not self.shard_optimizer or step != "train_step":
+            return weights
+        return jax.lax.with_sharding_constraint(weights, self.on_each)
+
+    def layout_of_state(self, step, state):
+        """How what a step returns has to lie, as a tree for JAX."""
+        if not self.shard_optimizer or step != "train_step":
+            return self.on_each
+        slots = [self._sharding_of_slot(a.shape) for a in state[_SLOTS]]
+        others = (self.on_each,)
+        return (*others * _SLOTS, slots, *others * (len(state) - _SLOTS - 1))
+
+    def _sharding_of_slot(self, shape):
+        if shape not in self._slot_shardings:
+            dim, sharding = self.lay_out_slot(shape).dim, self.on_each
+            if dim is not None:
+                split = PartitionSpec(*[None] * dim, _BATCH_AXIS)
+                sharding = NamedSharding(self.on_each.mesh, split)
+            self._slot_shardings[shape] = sharding
+        return self._slot_shardings[shape]
+
     def rows_on(self, array):
         if isinstance(array, np.ndarray):
             (name,) = self._names.values()
@@ -88,8 +148,10 @@ class JaxReplicas(Replicas):
 
     def at_home(self, value):
         """The copy on one device of what lies on each, else `value`."""
-        if is_replicated(value, self.on_each):
+        if lies_as(value, self.on_each):
             return home_copy(value, self.home)
+        if self.shard_optimizer and _apart.lies_apart(value):
+            return _apart.gathered(value, self.home)
         return value
 
     @contextlib.contextmanager
@@ -104,8 +166,11 @@ class JaxReplicas(Replicas):
                     with self.lock, self.interrupts:
                         # Another thread may still run a method.
                         if self._depth == 1:
-                            for state in model._keras_parallel.states.values():
-                                state.bring_home()
+                            states = model._keras_parallel.states
+                            # First the one that has all variables, and sees
+                            # which of them hold one array.
+                            for kind in sorted(states, key=_KINDS.index):
+                                states[kind].bring_home()
         finally:
             with self.lock:
                 self._depth -= 1

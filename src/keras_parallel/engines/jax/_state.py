@@ -11,6 +11,8 @@ import weakref
 import jax
 from jax._src.array import ArrayImpl
 
+from keras_parallel.engines.jax import _apart
+
 # The attribute of a variable that remembers, beside the one-device array it
 # holds, the replicated array which that is a part of.
 _COPIES = "_keras_parallel_copies"
@@ -24,18 +26,20 @@ class StepState:
             takes them.
         on_each: The sharding that puts a whole array on every device.
         home: The device of a variable while no step runs.
+        shardings: The sharding of each variable, if not all are `on_each`.
     """
 
-    def __init__(self, groups, on_each, home):
+    def __init__(self, groups, on_each, home, shardings=None):
         self._variables = [v for group in groups for v in group]
         self._lengths = [len(group) for group in groups]
         self._on_each = on_each
         self._home = home
+        self._shardings = shardings
         self._arrays = []
 
     def read(self):
         """The values of the variables, on every device, in their groups."""
-        held = [v._value for v in self._variables]
+        held = self._held()
         if not self._arrays or any(map(operator.is_not, held, self._arrays)):
             self._arrays = self._on_every_device(held)
             self._assign()
@@ -57,30 +61,46 @@ class StepState:
         the way back moves data, and a loop of `train_on_batch` is free of
         broadcasts.
         """
-        for variable in self._variables:
-            replicated = variable._value
+        held = _each_once(self._held())
+        for variable, replicated in zip(self._variables, held):
             if self._is_replicated(replicated) and not replicated.is_deleted():
                 copy = home_copy(replicated, self._home)
                 _remember(variable, copy, replicated)
                 variable._value = copy
+            elif self._shardings and _apart.lies_apart(replicated):
+                _apart.keep_apart(variable, self._home)
         self._arrays = []
+
+    def _held(self):
+        if self._shardings:
+            return [_apart.value_where_it_is(v) for v in self._variables]
+        return [v._value for v in self._variables]
 
     def _assign(self):
         for variable, array in zip(self._variables, self._arrays):
             variable._value = array
 
     def _on_every_device(self, held):
+        shardings = self._shardings or [self._on_each] * len(held)
         arrays = [
             self._replica_of(variable, value)
-            for variable, value in zip(self._variables, held)
+            if sharding is self._on_each
+            else value
+            if lies_as(value, sharding)
+            else None
+            for variable, value, sharding in zip(
+                self._variables, held, shardings
+            )
         ]
         missing = [i for i, array in enumerate(arrays) if array is None]
         if missing:
             # One call for all costs little more than one array.
-            placed = jax.device_put([held[i] for i in missing], self._on_each)
+            placed = jax.device_put(
+                [held[i] for i in missing], [shardings[i] for i in missing]
+            )
             for i, array in zip(missing, placed):
                 arrays[i] = array
-        return arrays
+        return _each_once(arrays)
 
     def _replica_of(self, variable, value):
         if self._is_replicated(value):
@@ -90,12 +110,12 @@ class StepState:
         return replicated if known else None
 
     def _is_replicated(self, value):
-        return is_replicated(value, self._on_each)
+        return lies_as(value, self._on_each)
 
 
-def is_replicated(value, on_each):
+def lies_as(value, sharding):
     """Whether `value` is an array that a step takes as it is."""
-    return getattr(value, "sharding", None) == on_each and value.committed
+    return getattr(value, "sharding", None) == sharding and value.committed
 
 
 def home_copy(replicated, home):
@@ -110,6 +130,22 @@ def home_copy(replicated, home):
         ]
         copy = at_home[0] if at_home else jax.device_put(copy, home)
     return _uncommitted(copy)
+
+
+def _each_once(arrays):
+    """The same arrays, with a copy for each that is there again.
+
+    A step consumes what it takes, and an optimizer with averages of the
+    weights leaves weights and averages with the same arrays.
+    """
+    if len({*map(id, arrays)}) == len(arrays):
+        return arrays
+    seen, once = set(), []
+    for array in arrays:
+        repeated = id(array) in seen and not array.is_deleted()
+        once.append(array.copy() if repeated else array)
+        seen.add(id(array))
+    return once
 
 
 def _nothing():

@@ -47,7 +47,12 @@ class JaxTrainerLayer(_Trainer):
         ]
         replicas = self._keras_parallel.replicas
         with replicas.lock:
-            state = StepState(groups, replicas.on_each, replicas.home)
+            state = StepState(
+                groups,
+                replicas.on_each,
+                replicas.home,
+                replicas.shardings(kinds, groups),
+            )
             self._keras_parallel.states[_step_that_takes(kinds)] = state
             return state.read()
 
@@ -71,6 +76,10 @@ class JaxTrainerLayer(_Trainer):
         tree = super().get_state_tree(value_format)
         replicas = self._keras_parallel.replicas
         return jax.tree.map(replicas.at_home, tree)
+
+    def stateless_call(self, trainable_variables, *args, **kwargs):
+        pin = self._keras_parallel.replicas.pin_gradients
+        return super().stateless_call(pin(trainable_variables), *args, **kwargs)
 
     def train_step(self, state, data):
         return _take(self, "train_step", super().train_step, state, data)
@@ -133,14 +142,15 @@ def _take(model, name, of_the_class, state, data):
     parallel = model._keras_parallel
     step = parallel.users(name, of_the_class)
     rows = parallel.replicas.rows_of(data)
-    if rows is None:
-        outputs, state = step(state, data)
-    else:
-        outputs, state = summed_once(step, (state, data), rows)
+    with parallel.replicas.taking(name):
+        if rows is None:
+            outputs, state = step(state, data)
+        else:
+            outputs, state = summed_once(step, (state, data), rows)
     # Without this XLA may return a part of the state sharded, and the next
     # step would be compiled once more for it.
-    on_each = parallel.replicas.on_each
-    return outputs, jax.lax.with_sharding_constraint(state, on_each)
+    layout = parallel.replicas.layout_of_state(name, state)
+    return outputs, jax.lax.with_sharding_constraint(state, layout)
 
 
 def _placed(model, method, batch):
