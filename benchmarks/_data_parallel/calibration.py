@@ -17,10 +17,6 @@ from keras_parallel.planning.cost import Host
 from keras_parallel.planning.cost import Link
 from keras_parallel.planning.cost import predict
 
-# Two sums forward and two backward for each of the 32 + 64 + 64 channels, and
-# as many operations for each of the three BatchNormalizations.
-_STATISTICS = {"cnn": Collective("all-reduce", "statistics", 4 * 4 * 160, 12)}
-
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -113,11 +109,9 @@ _NOTHING = Link(1e30, 0.0, shared=True)
 
 
 def collectives_of(entry):
-    """The gradients, and the statistics of BatchNormalization."""
-    trainable = entry["started"][ours_of(entry)]["trainable_bytes"]
-    gradients = Collective("all-reduce", "gradients", trainable)
-    statistics = _STATISTICS.get(entry["workload"]["name"])
-    return [gradients] + ([statistics] if statistics else [])
+    """What crosses in a step, as planned: nothing on one device."""
+    planned = entry["started"][ours_of(entry)]["collectives"]
+    return [Collective(**collective) for collective in planned]
 
 
 def variables_of(entry):

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import dataclasses
 import os
 import re
 import sys
@@ -51,6 +52,15 @@ class JaxRunner(KerasRunner):
         if PEER == "ours":
             return kp.data_parallel(model, DEVICES if DEVICES > 1 else None)
         return model
+
+    def start(self, workload):
+        started = super().start(workload)
+        if PEER == "ours":
+            plan = kp.plan(self.model, self.workload.batch)
+            started["collectives"] = list(
+                map(dataclasses.asdict, plan.collectives)
+            )
+        return started
 
     def wait(self):
         model = self.model

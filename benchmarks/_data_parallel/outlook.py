@@ -22,15 +22,19 @@ def table(model, growth):
     rows = []
     # Each host drives its own device.
     host = Host(model.host.step, model.host.variable)
-    for entry in growth:
-        if entry["devices"] != 1 or "devices" not in entry["tables"]:
+    varied = [e for e in growth if "devices" in e["tables"]]
+    on_several = {
+        title_of(e): collectives_of(e) for e in varied if e["devices"] > 1
+    }
+    for entry in varied:
+        if entry["devices"] != 1 or title_of(entry) not in on_several:
             continue
         for name, link in _LINKS.items():
             made = [
                 predict(
                     n,
                     compute=model.compute(entry),
-                    collectives=collectives_of(entry),
+                    collectives=on_several[title_of(entry)],
                     link=link,
                     host=host,
                     num_variables=variables_of(entry),
