@@ -17,8 +17,11 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
+from keras_parallel.planning import Compilation
 from keras_parallel.planning import Device
+from keras_parallel.planning import Program
 from keras_parallel.planning import RowLayout
+from keras_parallel.planning import Timeline
 
 
 class Replicas(abc.ABC):
@@ -88,6 +91,21 @@ class Replicas(abc.ABC):
         ordinary one-device value again, that of the last finished step.
         """
 
+    @abc.abstractmethod
+    def program(self, model: Any, kind: str, batch: Any) -> Program | None:
+        """What the backend compiles for a step of the parallel `model`.
+
+        Args:
+            model: A parallel model on these replicas, built and compiled.
+            kind: `"train"` or `"test"`.
+            batch: A batch as the step's preparation takes it.
+
+        Returns:
+            The program that runs when a step of `model` meets such a batch.
+            `None` if steps are not compiled. Nothing is run, and no variable
+            changes.
+        """
+
 
 class Engine(abc.ABC):
     """The devices of one Keras backend, and replicas on them."""
@@ -137,6 +155,24 @@ class Engine(abc.ABC):
         Raises:
             BackendError: if a setting of the backend makes equality with one
                 device impossible; the message names it.
+        """
+
+    @abc.abstractmethod
+    def compilations(
+        self,
+    ) -> contextlib.AbstractContextManager[list[Compilation]]:
+        """Notes what is compiled inside, in any thread.
+
+        The list that is yielded grows by an entry for each function that the
+        backend compiles, the moment it has done so.
+        """
+
+    @abc.abstractmethod
+    def profile(self) -> contextlib.AbstractContextManager[list[Timeline]]:
+        """Records what devices do inside.
+
+        The list that is yielded is empty until the context ends normally, and
+        holds one timeline then.
         """
 
     @abc.abstractmethod

@@ -13,6 +13,8 @@ import keras
 from keras_parallel.engines.base import Engine
 from keras_parallel.engines.base import Replicas
 from keras_parallel.planning import Device
+from keras_parallel.planning import Program
+from keras_parallel.planning import Timeline
 from keras_parallel.planning import lay_out_rows
 
 
@@ -45,6 +47,16 @@ class FakeEngine(Engine):
     def replicas(self, devices, report):
         self.calls.append(("replicas", tuple(d.name for d in devices)))
         return FakeReplicas(devices, report, self.calls)
+
+    @contextlib.contextmanager
+    def compilations(self):
+        yield []
+
+    @contextlib.contextmanager
+    def profile(self):
+        recorded = []
+        yield recorded
+        recorded.append(Timeline(()))
 
     def versions(self):
         return {}
@@ -99,6 +111,10 @@ class FakeReplicas(Replicas):
         finally:
             self._calls.append(("leave", self._depth))
             self._depth -= 1
+
+    def program(self, model, kind, batch):
+        self._calls.append(("program", kind))
+        return Program(f"{kind}_step", (), None, 0, 0, 0, 0.0)
 
 
 def _recorded(name):

@@ -13,6 +13,8 @@ from keras_parallel._errors import BackendError
 from keras_parallel._errors import DeviceError
 from keras_parallel._logging import logger
 from keras_parallel.engines.base import Engine
+from keras_parallel.engines.jax._compilations import compilations
+from keras_parallel.engines.jax._profile import profile
 from keras_parallel.engines.jax._replicas import JaxReplicas
 from keras_parallel.planning import Device
 
@@ -93,6 +95,13 @@ class JaxEngine(Engine):
         _check_randomness()
         known = self._devices()
         return JaxReplicas(devices, [known[d] for d in devices], report)
+
+    def compilations(self):
+        return compilations()
+
+    def profile(self):
+        names = {j: d.name for d, j in self._devices().items()}
+        return profile(names)
 
     def versions(self):
         return {

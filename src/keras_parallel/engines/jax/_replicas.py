@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 
 from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.jax._program import compiled_step
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import is_replicated
 from keras_parallel.engines.jax._trainer import JaxTrainerLayer
@@ -115,6 +116,12 @@ class JaxReplicas(Replicas):
         finally:
             with self.lock:
                 self._depth -= 1
+
+    def program(self, model, kind, batch):
+        if model.run_eagerly or not model.jit_compile:
+            return None
+        with self.running(model):
+            return compiled_step(model, kind, batch)
 
 
 def _is_numeric(leaf):
