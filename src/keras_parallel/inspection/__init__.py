@@ -1,1 +1,1 @@
-"""What people look at: the plan, the check and the trace."""
+"""What a user asks of a model: what is planned, compiled, and how fast."""

@@ -60,8 +60,9 @@ def split_step(
     busy = compute + communication
     if busy > total:
         # A recording slows down what it records.
-        compute, communication = compute * total / busy, total * (
-            communication / busy
+        compute, communication = (
+            compute * total / busy,
+            total * (communication / busy),
         )
         busy = total
     idle = total - busy

@@ -51,3 +51,10 @@ def layout_of(variable: keras.Variable):
 def trained_by(optimizer: keras.optimizers.Optimizer) -> list:
     """The variables that a built optimizer has slots for."""
     return getattr(optimizer, "_trainable_variables", [])
+
+
+def global_seed_generator():
+    """What draws for those who give no seed, if it has been made."""
+    from keras.src.backend.common import global_state
+
+    return global_state.get_global_attribute("global_seed_generator")

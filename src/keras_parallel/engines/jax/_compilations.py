@@ -20,12 +20,12 @@ def compilations():
     """Yields a list that grows by what is compiled inside."""
     found, before = [], {}
 
-    def hear(event, seconds, fun_name=None, **_):
-        name = _plain(fun_name)
+    def hear(event, duration_secs, **about):
+        name = _plain(str(about.get("fun_name", "")))
         if event in _TRACED:
-            before[name] = before.get(name, 0.0) + seconds
+            before[name] = before.get(name, 0.0) + duration_secs
         elif event == _COMPILED:
-            seconds += before.pop(name, 0.0)
+            seconds = duration_secs + before.pop(name, 0.0)
             found.append(Compilation(name, seconds))
 
     jax.monitoring.register_event_duration_secs_listener(hear)
@@ -37,5 +37,5 @@ def compilations():
 
 def _plain(name):
     """`"train_step"` of `"jit(train_step)"`."""
-    inside = re.fullmatch(r"\w+\((.*)\)", name or "")
-    return inside[1] if inside else name or "?"
+    inside = re.fullmatch(r"\w+\((.*)\)", name)
+    return inside[1] if inside else name

@@ -1,0 +1,247 @@
+"""Runs the user's own model for a few steps and says what came of it."""
+
+import keras
+
+from keras_parallel._errors import RefusedModelError
+from keras_parallel._logging import logger
+from keras_parallel.inspection import _differences
+from keras_parallel.inspection._bench import Bench
+from keras_parallel.inspection._bench import PerStep
+from keras_parallel.inspection._report import Report
+from keras_parallel.inspection._source import Source
+from keras_parallel.inspection._source import replayed
+from keras_parallel.inspection._source import shape_of
+from keras_parallel.inspection._untouched import untouched
+from keras_parallel.planning import compare
+from keras_parallel.planning import lay_out_rows
+from keras_parallel.planning import split_step
+from keras_parallel.planning.diagnosis import Evidence
+from keras_parallel.planning.diagnosis import diagnose
+from keras_parallel.strategies import _twin
+from keras_parallel.strategies._wording import error
+from keras_parallel.strategies._wording import shown
+from keras_parallel.testing import _state
+from keras_parallel.testing._run import rows_of
+
+_ON_VIRTUAL = (
+    "The devices are virtual: they share the cores of this host, so that the "
+    "times of a step, the speed-up and the efficiency say nothing about real "
+    "devices. Differences, what was compiled, and what devices wait for do."
+)
+
+
+def check(
+    model: keras.Model,
+    x,
+    y=None,
+    *,
+    sample_weight=None,
+    batch_size: int = 32,
+    steps: int = 5,
+    callbacks: list[keras.callbacks.Callback] | None = None,
+) -> Report:
+    """Runs a few steps of a model on one device and in parallel.
+
+    The report says by how much the two differ and where; what was compiled,
+    what the devices exchange, held against the plan; where the time of a step
+    goes; and in one sentence what limits it, and what to do.
+
+    The model is afterwards what it was, bit by bit: weights, optimizer,
+    metrics, seeds, history, and the random state of Python and NumPy. So are
+    the attributes of `callbacks`, and what they write stays.
+
+    Example:
+
+    ```python
+    report = keras_parallel.check(model, x, y, batch_size=256)
+    print(report)
+    assert report.ok
+    ```
+
+    Args:
+        model: A built and compiled model. A parallel one is checked on its
+            devices, any other on all devices, as `data_parallel(model)`.
+        x: Arrays, or anything else that `fit` takes. Of an iterator `steps`
+            batches are read.
+        y: Targets, if `x` is arrays.
+        sample_weight: Weights, if `x` is arrays.
+        batch_size: Rows of a batch, if `x` is arrays.
+        steps: How many steps to compare and to measure.
+        callbacks: Callbacks whose hooks of batches are called and measured.
+            Hooks at the end of an epoch or of the training are not.
+
+    Returns:
+        A `Report`. `print(report)` is for people, `report.ok` and
+        `report.to_dict()` for programs.
+
+    Raises:
+        RefusedModelError: if the model is not compiled or not built, or no
+            parallel model can be made of it.
+        InputError: if `steps` or the data is nothing that can be trained on.
+    """
+    _check_arguments(model, batch_size, steps, callbacks)
+    source = Source(x, y, sample_weight, batch_size, steps)
+    with untouched(model, callbacks or ()):
+        return _report(model, source, callbacks or [])
+
+
+def _check_arguments(model, batch_size, steps, callbacks):
+    call = "keras_parallel.check(model, x, y{})"
+    for name, number in (("batch_size", batch_size), ("steps", steps)):
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or number < 1
+        ):
+            raise error(
+                f"`{name}` is an integer of at least 1.",
+                f"{name}={shown(number)}",
+                call.format(f", {name}={32 if name == 'batch_size' else 5}"),
+            )
+    if not isinstance(callbacks, list | tuple | None) or not all(
+        isinstance(c, keras.callbacks.Callback) for c in callbacks or ()
+    ):
+        raise error(
+            "`callbacks` is a list of Keras callbacks.",
+            f"callbacks={shown(callbacks)}",
+            call.format(", callbacks=[keras.callbacks.Callback()]"),
+        )
+    if not isinstance(model, keras.Model):
+        raise error(
+            "A check is of a `keras.Model`.",
+            f"model={shown(model)}",
+            call.format(""),
+            RefusedModelError,
+        )
+    if not model.compiled:
+        raise error(
+            "A check trains, so the model is compiled.",
+            f"the model {model.name!r}, which is not",
+            "model.compile(optimizer='adam', loss='mse')",
+            RefusedModelError,
+        )
+    if not model.built or not model.variables:
+        raise error(
+            "A check leaves a model as it is, so the model has its weights.",
+            f"the model {model.name!r}, which is not built",
+            "model(x[:1])",
+            RefusedModelError,
+        )
+
+
+def _report(model, source, callbacks):
+    many = _twin.parallel_twin(model)
+    one = _twin.one_device_twin(model, many)
+    if model.optimizer is not None:
+        model.optimizer.build(model.trainable_variables)
+    start = _state.snapshot(model)
+    on_many, on_one = Bench(many, many, start), Bench(one, many, start)
+
+    _say(model, "compiling a step for all devices")
+    warm_up = on_many.fit(source.warm_up(), source.steps)
+    _say(model, "measuring on all devices")
+    live = on_many.fit(source.measured(), source.steps, callbacks)
+    batches = live.batches
+    in_memory = on_many.fit(replayed(batches), len(batches))
+    busy = on_many.busy(replayed(batches), len(batches))
+    _say(model, "compiling and measuring a step on one device")
+    plain = [_twin.in_plain_form(many, batch) for batch in batches]
+    on_one.fit(replayed(plain), len(plain))
+    one_device = on_one.fit(replayed(plain), len(plain))
+    _say(model, "comparing")
+    differences, noise = _differences.largest(model, one, many, plain, start)
+
+    usual = _usual(batches)
+    rows = rows_of(usual)
+    devices = many._keras_parallel.replicas.devices
+    layout = lay_out_rows(rows, len(devices))
+    program = on_many.program(usual, warm_up)
+    plan = _plan_of(model, many, rows)
+    time = _time(live, in_memory, busy, warm_up)
+    evidence = Evidence(
+        devices=len(devices),
+        steps=len(batches),
+        rows=rows,
+        shapes=len({shape_of(batch) for batch in batches}),
+        compilations=warm_up.compilations + live.compilations,
+        compile_seconds=time.compilation,
+        split=layout.split,
+        time=time,
+        callback=live.slowest,
+        flops=None if program is None else program.flops,
+        **_gradients(model),
+    )
+    return Report(
+        model=model.name,
+        devices=tuple(d.name for d in devices),
+        virtual=devices[0].virtual,
+        batch_size=rows,
+        rows_each=layout.per_device[0],
+        steps=len(batches),
+        differences=differences,
+        noise=noise,
+        program=program,
+        against_plan=None
+        if plan is None or program is None
+        else compare(plan, program),
+        time=time,
+        compilations=evidence.compilations,
+        step_seconds=in_memory.total,
+        one_device_seconds=one_device.total,
+        bottleneck=diagnose(evidence),
+        notes=tuple(_notes(devices, source)),
+    )
+
+
+def _say(model, what):
+    logger.info("check of %r: %s", model.name, what)
+
+
+def _time(live: PerStep, in_memory: PerStep, busy, warm_up: PerStep):
+    callbacks = live.callbacks
+    if live.slowest is not None:
+        # A callback that is given the logs of each batch costs more than its
+        # own time: Keras waits for them.
+        without = in_memory.total - in_memory.input
+        callbacks = max(callbacks, live.total - live.input - without)
+    return split_step(
+        live.total,
+        input=live.input,
+        callbacks=callbacks,
+        compute=busy.compute,
+        communication=busy.communication,
+        compilation=warm_up.compile_seconds + live.compile_seconds,
+    )
+
+
+def _usual(batches):
+    """A batch of the shape that most of them have."""
+    shapes = [shape_of(batch) for batch in batches]
+    return batches[shapes.index(max(shapes, key=shapes.count))]
+
+
+def _gradients(model):
+    sizes = {}
+    for v in model.trainable_variables:
+        layer = v.path.rpartition("/")[0] or v.path
+        # A gradient has the dtype and the shape of its variable.
+        sizes[layer] = sizes.get(layer, 0) + v.value.nbytes
+    largest = max(sizes.items(), key=lambda item: item[1], default=("", 0))
+    return {"gradient_bytes": sum(sizes.values()), "largest": largest}
+
+
+def _plan_of(model, many, rows):
+    """The plan, of a mode that makes one."""
+    make = getattr(many._keras_parallel, "plan", None)
+    return None if make is None else make(many, rows)
+
+
+def _notes(devices, source):
+    if source.ended_after is not None:
+        count = source.ended_after
+        yield (
+            f"The data holds {count} batch{'es' * (count > 1)}, which "
+            "came again and again."
+        )
+    if devices[0].virtual:
+        yield _ON_VIRTUAL
