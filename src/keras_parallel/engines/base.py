@@ -12,6 +12,7 @@ global batches. `tests/contract` holds every engine to the text below.
 
 import abc
 import contextlib
+import dataclasses
 import types
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -107,6 +108,17 @@ class Replicas(abc.ABC):
         """
 
 
+@dataclasses.dataclass
+class Recording:
+    """What `Engine.profile` is making.
+
+    Args:
+        timeline: What ran, once the context has ended.
+    """
+
+    timeline: Timeline | None = None
+
+
 class Engine(abc.ABC):
     """The devices of one Keras backend, and replicas on them."""
 
@@ -168,11 +180,10 @@ class Engine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def profile(self) -> contextlib.AbstractContextManager[list[Timeline]]:
+    def profile(self) -> contextlib.AbstractContextManager[Recording]:
         """Records what devices do inside.
 
-        The list that is yielded is empty until the context ends normally, and
-        holds one timeline then.
+        When the context ends normally, the recording has its `Timeline`.
         """
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ import functools
 import keras
 
 from keras_parallel.engines.base import Engine
+from keras_parallel.engines.base import Recording
 from keras_parallel.engines.base import Replicas
 from keras_parallel.planning import Device
 from keras_parallel.planning import Program
@@ -54,9 +55,9 @@ class FakeEngine(Engine):
 
     @contextlib.contextmanager
     def profile(self):
-        recorded = []
-        yield recorded
-        recorded.append(Timeline(()))
+        recording = Recording()
+        yield recording
+        recording.timeline = Timeline(())
 
     def versions(self):
         return {}

@@ -1,1 +1,1 @@
-"""What a user asks of a model: what is planned, compiled, and how fast."""
+"""What people look at: the plan, the check and the trace."""

@@ -89,9 +89,9 @@ class Bench:
 
     def busy(self, arguments, steps) -> Busy:
         """What a device did in a step, in the mean over the devices."""
-        with self._engine.profile() as recorded:
+        with self._engine.profile() as recording:
             self.fit(arguments, steps)
-        found = list(busy_devices(_of_steps(recorded[0])).values())
+        found = list(busy_devices(_of_steps(recording.timeline)).values())
         count = max(len(found) * steps, 1)
         return Busy(
             sum(b.compute for b in found) / count,

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_parallel._errors import KerasParallelError
 from keras_parallel._errors import RefusedModelError
 from keras_parallel._logging import logger
 from keras_parallel.inspection import _differences
@@ -233,7 +234,10 @@ def _gradients(model):
 def _plan_of(model, many, rows):
     """The plan, of a mode that makes one."""
     make = getattr(many._keras_parallel, "plan", None)
-    return None if make is None else make(many, rows)
+    try:
+        return None if make is None else make(many, rows)
+    except KerasParallelError:
+        return None  # There are models that cannot be planned.
 
 
 def _notes(devices, source):

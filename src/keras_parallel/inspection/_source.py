@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,22 +12,26 @@ from keras_parallel.strategies import _data_mistakes
 
 
 class Batches(keras.utils.PyDataset):
-    """Gives batches in order, whatever is asked for, for one epoch.
+    """Gives batches of an iterator for one epoch.
 
     Keras reads a generator two batches ahead before the first step; a dataset
-    without workers it reads step by step.
+    without workers it reads step by step, but for the first batch, of which it
+    may ask the shape before.
     """
 
     def __init__(self, batches, count):
         super().__init__(workers=0)
         self._batches = iter(batches)
         self._count = count
+        self._read = []
 
     def __len__(self):
         return self._count
 
     def __getitem__(self, index):
-        return next(self._batches)
+        while len(self._read) <= index:
+            self._read.append(next(self._batches))
+        return self._read[index]
 
 
 class Source:
@@ -40,15 +45,20 @@ class Source:
         steps: How many batches to read.
     """
 
-    def __init__(self, x, y, sample_weight, batch_size, steps):
+    def __init__(self, x: Any, y, sample_weight, batch_size: int, steps: int):
         self.steps = steps
-        self._arguments = {"x": x, "y": y, "sample_weight": sample_weight}
-        self.batch_size = None
-        self.ended_after = None
+        self._arguments: dict[str, Any] = {
+            "x": x,
+            "y": y,
+            "sample_weight": sample_weight,
+        }
+        self.batch_size = batch_size
+        # After how many batches the data came to its end, if it did.
+        self.ended_after: int | None = None
         # Read already, from an iterator that gives each batch once.
         self._first = None
-        if _data_mistakes.is_arrays(x):
-            self.batch_size = batch_size
+        self._is_arrays = _data_mistakes.is_arrays(x)
+        if self._is_arrays:
             self._cut_arrays()
         elif isinstance(x, Iterator):
             self._first = next(x, None)
@@ -79,11 +89,6 @@ class Source:
         if 0 < count < self.steps:
             self.steps = count
 
-    @property
-    def is_read_once(self):
-        """Whether each batch can be had once only."""
-        return self._first is not None
-
     def warm_up(self):
         """Arguments of `fit` for what compiles all that the data needs."""
         if self._first is not None:
@@ -94,9 +99,10 @@ class Source:
         """Arguments of `fit` for the steps to be measured."""
         if self._first is not None:
             return _dataset(self._once(), self.steps)
-        if self.ended_after is not None:
-            return _dataset(self._again_and_again(), self.steps)
-        if self.batch_size is not None:
+        if self._is_arrays and self.ended_after is not None:
+            batches = self._again_and_again(self.ended_after)
+            return _dataset(batches, self.steps)
+        if self._is_arrays:
             return {**self._arguments, "batch_size": self.batch_size}
         return {**self._arguments, "steps_per_epoch": self.steps}
 
@@ -109,9 +115,9 @@ class Source:
         self.ended_after = len(read)
         yield from itertools.cycle(read)
 
-    def _again_and_again(self):
+    def _again_and_again(self, count):
         size = self.batch_size
-        for i in itertools.cycle(range(self.ended_after)):
+        for i in itertools.cycle(range(count)):
             cut = _rows_of(self._arguments, slice(i * size, (i + 1) * size))
             yield keras.utils.pack_x_y_sample_weight(**cut)
 

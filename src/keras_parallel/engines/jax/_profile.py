@@ -12,6 +12,7 @@ import tempfile
 
 import jax
 
+from keras_parallel.engines.base import Recording
 from keras_parallel.planning import COLLECTIVES
 from keras_parallel.planning import Event
 from keras_parallel.planning import Timeline
@@ -23,19 +24,19 @@ _OPERATIONS = "XLA Ops"
 
 @contextlib.contextmanager
 def profile(names):
-    """Yields a list to which the `Timeline` is added at the end.
+    """Yields a `Recording`.
 
     Args:
         names: Dict from devices of JAX to our names.
     """
-    recorded = []
+    recording = Recording()
     options = jax.profiler.ProfileOptions()
     # Python's calls would slow down what is measured.
     options.python_tracer_level = 0
     with tempfile.TemporaryDirectory() as folder:
         jax.profiler.start_trace(folder, profiler_options=options)
         try:
-            yield recorded
+            yield recording
         finally:
             jax.profiler.stop_trace()
         events = []
@@ -43,7 +44,7 @@ def profile(names):
             data = jax.profiler.ProfileData.from_file(str(path))
             events += _events(data, names)
         events.sort(key=lambda event: event.start)
-        recorded.append(Timeline(tuple(events)))
+        recording.timeline = Timeline(tuple(events))
 
 
 def _events(data, names):
