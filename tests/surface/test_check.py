@@ -1,7 +1,5 @@
 """`keras_parallel.check`: what it names, and what it leaves as it was."""
 
-import json
-import random
 import time
 
 import keras

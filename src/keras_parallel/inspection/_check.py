@@ -1,5 +1,7 @@
 """Runs the user's own model for a few steps and says what came of it."""
 
+import dataclasses
+
 import keras
 
 from keras_parallel._errors import KerasParallelError
@@ -80,14 +82,28 @@ def check(
             parallel model can be made of it.
         InputError: if `steps` or the data is nothing that can be trained on.
     """
-    _check_arguments(model, batch_size, steps, callbacks)
+    check_arguments(batch_size, steps, callbacks)
+    _check_model(model)
     source = Source(x, y, sample_weight, batch_size, steps)
-    with untouched(model, callbacks or ()):
-        return _report(model, source, callbacks or [])
+    return checked(model, source, callbacks or [])
 
 
-def _check_arguments(model, batch_size, steps, callbacks):
-    call = "keras_parallel.check(model, x, y{})"
+def checked(model, source, callbacks) -> Report:
+    """The report on a model that is built and compiled."""
+    with untouched(model, callbacks):
+        return _report(model, source, callbacks)
+
+
+def with_notes(report, notes) -> Report:
+    """The report with some more notes."""
+    return dataclasses.replace(report, notes=(*notes, *report.notes))
+
+
+_CALL = "keras_parallel.check(model, x, y{})"
+
+
+def check_arguments(batch_size, steps, callbacks):
+    """Raises `InputError` for numbers and callbacks that are none."""
     for name, number in (("batch_size", batch_size), ("steps", steps)):
         if (
             isinstance(number, bool)
@@ -97,7 +113,7 @@ def _check_arguments(model, batch_size, steps, callbacks):
             raise error(
                 f"`{name}` is an integer of at least 1.",
                 f"{name}={shown(number)}",
-                call.format(f", {name}={32 if name == 'batch_size' else 5}"),
+                _CALL.format(f", {name}={32 if name == 'batch_size' else 5}"),
             )
     if not isinstance(callbacks, list | tuple | None) or not all(
         isinstance(c, keras.callbacks.Callback) for c in callbacks or ()
@@ -105,13 +121,16 @@ def _check_arguments(model, batch_size, steps, callbacks):
         raise error(
             "`callbacks` is a list of Keras callbacks.",
             f"callbacks={shown(callbacks)}",
-            call.format(", callbacks=[keras.callbacks.Callback()]"),
+            _CALL.format(", callbacks=[keras.callbacks.Callback()]"),
         )
+
+
+def _check_model(model):
     if not isinstance(model, keras.Model):
         raise error(
             "A check is of a `keras.Model`.",
             f"model={shown(model)}",
-            call.format(""),
+            _CALL.format(""),
             RefusedModelError,
         )
     if not model.compiled:

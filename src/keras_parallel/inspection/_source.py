@@ -89,6 +89,17 @@ class Source:
         if 0 < count < self.steps:
             self.steps = count
 
+    def one_batch(self):
+        """A batch to build a model with."""
+        if self._first is not None:
+            return self._first
+        if self._is_arrays:
+            one = _rows_of(self._arguments, slice(1))
+            return keras.utils.pack_x_y_sample_weight(**one)
+        x = self._arguments["x"]
+        batch = x[0] if hasattr(x, "__getitem__") else next(iter(x))
+        return keras.tree.map_structure(np.asarray, batch)
+
     def warm_up(self):
         """Arguments of `fit` for what compiles all that the data needs."""
         if self._first is not None:

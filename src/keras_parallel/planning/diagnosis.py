@@ -16,6 +16,7 @@ _USUAL_SHAPES = 2
 _WAITS_FOR_INPUT = 0.4
 _WAITS_FOR_CALLBACKS = 0.25
 _COMMUNICATES = 0.25
+_COMMUNICATES_AT_LEAST = 0.03
 _WAITS_FOR_HOST = 0.4
 # Gradients below this are exchanged in the time that any exchange takes.
 _LARGE_GRADIENTS = 2**20
@@ -165,10 +166,14 @@ def _of(e: Evidence, *parts: str) -> float:
 def _has_large_gradients(e: Evidence) -> bool:
     if e.devices == 1 or e.gradient_bytes < _LARGE_GRADIENTS:
         return False
-    few_operations = (
-        e.flops is None or e.flops / e.gradient_bytes < _OPERATIONS_PER_BYTE
+    if e.flops is None:
+        return _of(e, "communication") >= _COMMUNICATES
+    # The fewer operations there are, the surer it is from bytes alone: times
+    # of devices that share a host are noisy, bytes are not.
+    computing = e.flops / e.gradient_bytes / _OPERATIONS_PER_BYTE
+    return computing < 1 and _of(e, "communication") >= (
+        _COMMUNICATES_AT_LEAST + _COMMUNICATES * computing
     )
-    return few_operations and _of(e, "communication") >= _COMMUNICATES
 
 
 def _is_one_layer(e: Evidence) -> bool:
