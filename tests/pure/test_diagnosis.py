@@ -47,6 +47,7 @@ CASES = [
         "uneven batches",
         "a batch_size of 32 is shared out, 8 rows each",
     ),
+    ({"compiled": False}, "eager steps", "run_eagerly=False"),
     ({"devices": 1, "split": False}, "compute", ""),
     ({"time": step(input=60.0, compute=40.0)}, "input", "60 %"),
     ({"time": step(input=90.0, compute=80.0)}, "compute", "80 %"),

@@ -115,5 +115,6 @@ class Bench:
 
 def _of_steps(timeline):
     """What belongs to steps, where the timeline can tell."""
-    events = [e for e in timeline.events if _STEP in (e.program or _STEP)]
-    return dataclasses.replace(timeline, events=tuple(events))
+    events = tuple(e for e in timeline.events if _STEP in (e.program or _STEP))
+    # Steps that are not compiled are many programs.
+    return dataclasses.replace(timeline, events=events or timeline.events)

@@ -5,9 +5,10 @@ import dataclasses
 import keras
 
 from keras_parallel._errors import KerasParallelError
-from keras_parallel._errors import RefusedModelError
 from keras_parallel._logging import logger
 from keras_parallel.inspection import _differences
+from keras_parallel.inspection._arguments import check_arguments
+from keras_parallel.inspection._arguments import check_model
 from keras_parallel.inspection._bench import Bench
 from keras_parallel.inspection._bench import PerStep
 from keras_parallel.inspection._report import Report
@@ -21,8 +22,6 @@ from keras_parallel.planning import split_step
 from keras_parallel.planning.diagnosis import Evidence
 from keras_parallel.planning.diagnosis import diagnose
 from keras_parallel.strategies import _twin
-from keras_parallel.strategies._wording import error
-from keras_parallel.strategies._wording import shown
 from keras_parallel.testing import _state
 from keras_parallel.testing._run import rows_of
 
@@ -83,15 +82,12 @@ def check(
         InputError: if `steps` or the data is nothing that can be trained on.
     """
     check_arguments(batch_size, steps, callbacks)
-    _check_model(model)
-    source = Source(x, y, sample_weight, batch_size, steps)
-    return checked(model, source, callbacks or [])
-
-
-def checked(model, source, callbacks) -> Report:
-    """The report on a model that is built and compiled."""
+    check_model(model)
+    callbacks = callbacks or []
     with untouched(model, callbacks):
-        return _report(model, source, callbacks)
+        # Inside, since reading a batch may draw random numbers.
+        source = Source(x, y, sample_weight, batch_size, steps)
+        return report_on(model, source, callbacks)
 
 
 def with_notes(report, notes) -> Report:
@@ -99,57 +95,8 @@ def with_notes(report, notes) -> Report:
     return dataclasses.replace(report, notes=(*notes, *report.notes))
 
 
-_CALL = "keras_parallel.check(model, x, y{})"
-
-
-def check_arguments(batch_size, steps, callbacks):
-    """Raises `InputError` for numbers and callbacks that are none."""
-    for name, number in (("batch_size", batch_size), ("steps", steps)):
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or number < 1
-        ):
-            raise error(
-                f"`{name}` is an integer of at least 1.",
-                f"{name}={shown(number)}",
-                _CALL.format(f", {name}={32 if name == 'batch_size' else 5}"),
-            )
-    if not isinstance(callbacks, list | tuple | None) or not all(
-        isinstance(c, keras.callbacks.Callback) for c in callbacks or ()
-    ):
-        raise error(
-            "`callbacks` is a list of Keras callbacks.",
-            f"callbacks={shown(callbacks)}",
-            _CALL.format(", callbacks=[keras.callbacks.Callback()]"),
-        )
-
-
-def _check_model(model):
-    if not isinstance(model, keras.Model):
-        raise error(
-            "A check is of a `keras.Model`.",
-            f"model={shown(model)}",
-            _CALL.format(""),
-            RefusedModelError,
-        )
-    if not model.compiled:
-        raise error(
-            "A check trains, so the model is compiled.",
-            f"the model {model.name!r}, which is not",
-            "model.compile(optimizer='adam', loss='mse')",
-            RefusedModelError,
-        )
-    if not model.built or not model.variables:
-        raise error(
-            "A check leaves a model as it is, so the model has its weights.",
-            f"the model {model.name!r}, which is not built",
-            "model(x[:1])",
-            RefusedModelError,
-        )
-
-
-def _report(model, source, callbacks):
+def report_on(model, source, callbacks) -> Report:
+    """The report on a model that is built and compiled, and is trained."""
     many = _twin.parallel_twin(model)
     one = _twin.one_device_twin(model, many)
     if model.optimizer is not None:
@@ -187,6 +134,7 @@ def _report(model, source, callbacks):
         compile_seconds=time.compilation,
         split=layout.split,
         time=time,
+        compiled=program is not None,
         callback=live.slowest,
         flops=None if program is None else program.flops,
         **_gradients(model),

@@ -13,6 +13,7 @@ import keras
 
 from keras_parallel._errors import KerasParallelError
 from keras_parallel.inspection import _check
+from keras_parallel.inspection._arguments import check_arguments
 from keras_parallel.inspection._report import Report
 from keras_parallel.inspection._source import Source
 from keras_parallel.strategies import _data_mistakes
@@ -120,13 +121,13 @@ def _checked(model, given):
         callbacks = [] if callbacks is None else [callbacks]
     size = given["batch_size"] or _BATCH_SIZE
     steps = min(_STEPS, given["steps_per_epoch"] or _STEPS)
-    _check.check_arguments(size, steps, callbacks)
+    check_arguments(size, steps, callbacks)
     source = Source(x, y, weights, size, steps)
     if not model.built or not model.variables:
         # The script ends after the check, so that the model may be built.
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(source.one_batch())
         template_of(model)(inputs)
-    report = _check.checked(model, source, callbacks)
+    report = _check.report_on(model, source, callbacks)
     return _check.with_notes(report, _left_out(given))
 
 

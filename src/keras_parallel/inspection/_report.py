@@ -1,6 +1,7 @@
 """What a check found, to read and for programs."""
 
 import dataclasses
+import textwrap
 from typing import Any
 
 from keras_parallel.planning.against import KindAgainstPlan
@@ -261,11 +262,14 @@ def _times(report):
 
 
 def _end(report):
-    import textwrap
-
-    for text in (*report.notes, report.bottleneck.sentence):
+    for text in (*report.notes, f"What limits it: {_sentence(report)}"):
         yield ""
         yield from textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
+
+
+def _sentence(report):
+    text = report.bottleneck.sentence
+    return text[0].lower() + text[1:]
 
 
 def _ms(seconds):

@@ -10,6 +10,8 @@ import numpy as np
 from keras_parallel._errors import InputError
 from keras_parallel.strategies import _data_mistakes
 
+_CALL = "keras_parallel.check(model, {})"
+
 
 class Batches(keras.utils.PyDataset):
     """Gives batches of an iterator for one epoch.
@@ -57,7 +59,14 @@ class Source:
         self.ended_after: int | None = None
         # Read already, from an iterator that gives each batch once.
         self._first = None
-        self._is_arrays = _data_mistakes.is_arrays(x)
+        for name, value in (("x", x), ("y", y)):
+            wanted = name == "x" or value is not None
+            if wanted and not isinstance(value, Iterator):
+                wrong = _data_mistakes.no_data(name, value, _CALL)
+                if wrong is not None:
+                    raise wrong
+        # A dataset brings its targets. What holds a table has no one dtype.
+        self._is_arrays = y is not None or _data_mistakes.is_arrays(x)
         if self._is_arrays:
             self._cut_arrays()
         elif isinstance(x, Iterator):

@@ -39,6 +39,7 @@ class Evidence:
         compile_seconds: How long that took in all, in seconds.
         split: Whether the usual batch was split by rows.
         time: The parts of a step.
+        compiled: Whether steps are compiled.
         callback: The class name of the slowest callback, if there is one.
         gradient_bytes: Size of all gradients.
         largest: Path and gradient bytes of the layer with the most of them.
@@ -53,6 +54,7 @@ class Evidence:
     compile_seconds: float
     split: bool
     time: StepTime
+    compiled: bool = True
     callback: str | None = None
     gradient_bytes: int = 0
     largest: tuple[str, int] = ("", 0)
@@ -100,6 +102,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def _eager(e: Evidence) -> str:
+    return (
+        "Eager steps: every operation is started by Python on its own; let "
+        "the step be compiled, `model.compile(..., run_eagerly=False, "
+        'jit_compile="auto")`.'
+    )
 
 
 def _recompiles(e: Evidence) -> bool:
@@ -241,6 +251,7 @@ def _compute(e: Evidence) -> str:
 
 
 RULES = (
+    Rule("eager steps", lambda e: not e.compiled, _eager),
     Rule("recompilation", _recompiles, _recompilation),
     Rule("recompilation", _compiles_each_step, _compilation),
     Rule("uneven batches", _is_whole, _whole),
