@@ -241,7 +241,7 @@ def test_a_wrong_model_is_told_with_what_is_wrong_and_where(monkeypatch):
     assert "Equal to one device: NO" in str(report)
     wrong = {d.among: d for d in report.differences if not d.ok}
     assert wrong["log"].name == "loss"
-    assert wrong["log"].difference == pytest.approx(2e-3, rel=0.2)
+    assert 1e-4 < wrong["log"].difference < 1e-2
     assert wrong["weight"].name.endswith(("kernel", "bias"))
     assert f"WRONG: {wrong['weight'].name}, step" in str(report)
     json.dumps(report.to_dict(), allow_nan=False)
