@@ -82,6 +82,11 @@ CASES = [
         "waiting for the slowest device",
     ),
     (
+        {"time": step(compute=55.0, communication=44.0), "virtual": True},
+        "waiting",
+        "their turn on the cores of this host",
+    ),
+    (
         {"time": step(compute=10.0), "gradient_bytes": 100},
         "tiny steps",
         "steps_per_execution=10",

@@ -135,6 +135,7 @@ def report_on(model, source, callbacks) -> Report:
         split=layout.split,
         time=time,
         compiled=program is not None,
+        virtual=devices[0].virtual,
         callback=live.slowest,
         flops=None if program is None else program.flops,
         **_gradients(model),

@@ -11,7 +11,6 @@ import traceback
 
 import keras
 
-from keras_parallel._errors import KerasParallelError
 from keras_parallel.inspection import _check
 from keras_parallel.inspection._arguments import check_arguments
 from keras_parallel.inspection._report import Report
@@ -47,9 +46,8 @@ def run(script: str, arguments: list[str], json_path: str | None) -> int:
     """
     try:
         report = _first_fit(script, arguments)
-    except KerasParallelError as error:
-        return _fail(str(error))
     except Exception:
+        # Where in the user's script it happened is what they need.
         traceback.print_exc()
         return _fail(f"{script} ended in the error above, before a check.")
     if report is None:

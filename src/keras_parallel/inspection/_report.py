@@ -11,6 +11,8 @@ from keras_parallel.planning.step_time import PARTS
 from keras_parallel.planning.step_time import StepTime
 
 _WIDTH = 88
+# So many names of devices are written out.
+_NAMES = 4
 _KINDS = {
     "log": "loss and metrics",
     "weight": "weights",
@@ -161,7 +163,10 @@ def _head(report):
     count = len(report.devices)
     of = f"{count} {'virtual ' * report.virtual}device{'s' * (count > 1)}"
     layout = f"{report.rows_each} on each device"
-    yield f"Check of {report.model!r} on {of}: {', '.join(report.devices)}"
+    names = list(report.devices)
+    if count > _NAMES:
+        names = [names[0], "...", names[-1]]
+    yield f"Check of {report.model!r} on {of}: {', '.join(names)}"
     yield f"{report.steps} steps of {report.batch_size} rows, {layout}"
 
 

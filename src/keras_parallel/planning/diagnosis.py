@@ -40,6 +40,7 @@ class Evidence:
         split: Whether the usual batch was split by rows.
         time: The parts of a step.
         compiled: Whether steps are compiled.
+        virtual: Whether the devices share the cores of a host.
         callback: The class name of the slowest callback, if there is one.
         gradient_bytes: Size of all gradients.
         largest: Path and gradient bytes of the layer with the most of them.
@@ -55,6 +56,7 @@ class Evidence:
     split: bool
     time: StepTime
     compiled: bool = True
+    virtual: bool = False
     callback: str | None = None
     gradient_bytes: int = 0
     largest: tuple[str, int] = ("", 0)
@@ -235,10 +237,18 @@ def _waits(e: Evidence) -> bool:
 
 
 def _waiting(e: Evidence) -> str:
+    share = _percent(_of(e, "communication"))
+    if e.virtual:
+        return (
+            f"Waiting: {share} of a step goes by in exchanging and in waiting "
+            "for one another, and virtual devices wait for their turn on the "
+            "cores of this host; fewer of them run faster here, and only real "
+            "devices tell more."
+        )
     return (
-        f"Communication: {_percent(_of(e, 'communication'))} of a step "
-        "goes by in exchanging and in waiting for the slowest device; a "
-        f"batch_size larger than {e.rows} makes that rarer."
+        f"Waiting: {share} of a step goes by in exchanging and in waiting for "
+        f"the slowest device; a batch_size larger than {e.rows} makes that "
+        "rarer."
     )
 
 
