@@ -164,8 +164,15 @@ def _check(options):
     wrong = _wrong_script("check", options.script)
     if wrong is not None:
         return _fail(wrong)
+    folder = os.path.dirname(os.path.abspath(options.json or ""))
+    if options.json is not None and not os.path.isdir(folder):
+        return _fail(
+            "`--json` takes the path of a file to write, in a folder that is "
+            f"there. Received: {options.json!r}. An option that works: "
+            "`--json report.json`."
+        )
     _start(options)
-    # It imports Keras, which is for the script to configure until now.
+    # It imports Keras, and the other commands do without it.
     from keras_parallel.inspection import _command
 
     return _command.run(options.script, options.args, options.json)

@@ -87,6 +87,24 @@ CASES = [
         "their turn on the cores of this host",
     ),
     (
+        {
+            "time": step(compute=5.0, communication=80.0),
+            "gradient_bytes": 100,
+            "virtual": True,
+        },
+        "tiny steps",
+        "95 % of a step starts work",
+    ),
+    (
+        {
+            "time": step(compute=14.0, communication=80.0),
+            "gradient_bytes": 100,
+            "virtual": True,
+        },
+        "waiting",
+        "",
+    ),
+    (
         {"time": step(compute=10.0), "gradient_bytes": 100},
         "tiny steps",
         "steps_per_execution=10",

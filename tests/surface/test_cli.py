@@ -125,6 +125,9 @@ def test_check_of_a_script_that_trains_nothing(tmp_path):
     done = command("check", str(script))
     assert done.returncode == 2
     assert "KeyError: 'here'" in done.stderr
+    done = command("check", "--json", "no/such/folder.json", str(script))
+    assert done.returncode == 2
+    assert "`--json report.json`" in done.stderr
     done = command("check", "no_such_script.py")
     assert done.returncode == 2
     assert "`keras-parallel check train.py`" in done.stderr

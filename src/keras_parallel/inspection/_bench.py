@@ -87,15 +87,31 @@ class Bench:
             batches=watch.batches,
         )
 
-    def busy(self, arguments, steps) -> Busy:
-        """What a device did in a step, in the mean over the devices."""
+    def seconds(self, arguments) -> float:
+        """How long a step takes: the shorter of two measurements.
+
+        Args:
+            arguments: Returns a list of batches, as arguments of `fit`, and
+                how many there are.
+        """
+        return min(self.fit(*arguments()).total for _ in range(2))
+
+    def busy(self, arguments, steps, total) -> Busy:
+        """What a device did in a step, in the mean over the devices.
+
+        Args:
+            arguments: Arguments of `fit`.
+            steps: How many steps they give.
+            total: Seconds of such a step when it is not recorded, which slows
+                it down.
+        """
         with self._engine.profile() as recording:
-            self.fit(arguments, steps)
+            recorded = self.fit(arguments, steps)
         found = list(busy_devices(_of_steps(recording.timeline)).values())
-        count = max(len(found) * steps, 1)
+        scale = min(1.0, total / recorded.total) / max(len(found) * steps, 1)
         return Busy(
-            sum(b.compute for b in found) / count,
-            sum(b.communication for b in found) / count,
+            scale * sum(b.compute for b in found),
+            scale * sum(b.communication for b in found),
         )
 
     def program(self, batch, compiled: PerStep):

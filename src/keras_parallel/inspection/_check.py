@@ -1,6 +1,7 @@
 """Runs the user's own model for a few steps and says what came of it."""
 
 import dataclasses
+from typing import Any
 
 import keras
 
@@ -34,10 +35,10 @@ _ON_VIRTUAL = (
 
 def check(
     model: keras.Model,
-    x,
-    y=None,
+    x: Any,
+    y: Any = None,
     *,
-    sample_weight=None,
+    sample_weight: Any = None,
     batch_size: int = 32,
     steps: int = 5,
     callbacks: list[keras.callbacks.Callback] | None = None,
@@ -109,12 +110,12 @@ def report_on(model, source, callbacks) -> Report:
     _say(model, "measuring on all devices")
     live = on_many.fit(source.measured(), source.steps, callbacks)
     batches = live.batches
-    in_memory = on_many.fit(replayed(batches), len(batches))
-    busy = on_many.busy(replayed(batches), len(batches))
+    step_seconds = on_many.seconds(lambda: _again(batches))
+    busy = on_many.busy(*_again(batches), step_seconds)
     _say(model, "compiling and measuring a step on one device")
     plain = [_twin.in_plain_form(many, batch) for batch in batches]
-    on_one.fit(replayed(plain), len(plain))
-    one_device = on_one.fit(replayed(plain), len(plain))
+    on_one.fit(*_again(plain))  # Compiles.
+    one_device_seconds = on_one.seconds(lambda: _again(plain))
     _say(model, "comparing")
     differences, noise = _differences.largest(model, one, many, plain, start)
 
@@ -124,7 +125,7 @@ def report_on(model, source, callbacks) -> Report:
     layout = lay_out_rows(rows, len(devices))
     program = on_many.program(usual, warm_up)
     plan = _plan_of(model, many, rows)
-    time = _time(live, in_memory, busy, warm_up)
+    time = _time(live, step_seconds, busy, warm_up)
     evidence = Evidence(
         devices=len(devices),
         steps=len(batches),
@@ -155,24 +156,28 @@ def report_on(model, source, callbacks) -> Report:
         else compare(plan, program),
         time=time,
         compilations=evidence.compilations,
-        step_seconds=in_memory.total,
-        one_device_seconds=one_device.total,
+        step_seconds=step_seconds,
+        one_device_seconds=one_device_seconds,
         bottleneck=diagnose(evidence),
         notes=tuple(_notes(devices, source)),
     )
+
+
+def _again(batches):
+    return replayed(batches), len(batches)
 
 
 def _say(model, what):
     logger.info("check of %r: %s", model.name, what)
 
 
-def _time(live: PerStep, in_memory: PerStep, busy, warm_up: PerStep):
+def _time(live: PerStep, step_seconds: float, busy, warm_up: PerStep):
     callbacks = live.callbacks
     if live.slowest is not None:
         # A callback that is given the logs of each batch costs more than its
         # own time: Keras waits for them.
-        without = in_memory.total - in_memory.input
-        callbacks = max(callbacks, live.total - live.input - without)
+        more = live.total - live.input - step_seconds
+        callbacks = max(callbacks, more)
     return split_step(
         live.total,
         input=live.input,

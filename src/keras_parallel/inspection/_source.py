@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_parallel._errors import InputError
 from keras_parallel.strategies import _data_mistakes
+from keras_parallel.strategies._wording import error
+from keras_parallel.strategies._wording import shown
 
 _CALL = "keras_parallel.check(model, {})"
 
@@ -59,23 +60,20 @@ class Source:
         self.ended_after: int | None = None
         # Read already, from an iterator that gives each batch once.
         self._first = None
-        for name, value in (("x", x), ("y", y)):
-            wanted = name == "x" or value is not None
-            if wanted and not isinstance(value, Iterator):
-                wrong = _data_mistakes.no_data(name, value, _CALL)
-                if wrong is not None:
-                    raise wrong
-        # A dataset brings its targets. What holds a table has no one dtype.
-        self._is_arrays = y is not None or _data_mistakes.is_arrays(x)
+        _check_data(x, y)
+        # What holds a table has a shape and no one dtype.
+        self._is_arrays = _data_mistakes.is_arrays(x) or (
+            y is not None and hasattr(x, "shape")
+        )
         if self._is_arrays:
             self._cut_arrays()
         elif isinstance(x, Iterator):
             self._first = next(x, None)
             if self._first is None:
-                raise InputError(
-                    "A check trains on at least one batch. Received: x="
-                    f"{x!r}, which gives none. A call that works: "
-                    "`keras_parallel.check(model, iter([(x, y)]))`."
+                raise error(
+                    "A check trains on at least one batch.",
+                    f"x={shown(x)}, which gives none",
+                    _CALL.format("iter([(x, y)])"),
                 )
         else:
             self._cut_dataset()
@@ -140,6 +138,21 @@ class Source:
         for i in itertools.cycle(range(count)):
             cut = _rows_of(self._arguments, slice(i * size, (i + 1) * size))
             yield keras.utils.pack_x_y_sample_weight(**cut)
+
+
+def _check_data(x, y):
+    for name, value in (("x", x), ("y", y)):
+        wanted = name == "x" or value is not None
+        if wanted and not isinstance(value, Iterator):
+            wrong = _data_mistakes.no_data(name, value, _CALL)
+            if wrong is not None:
+                raise wrong
+    if isinstance(x, Iterator) and y is not None:
+        raise error(
+            "An iterator gives batches of inputs and targets.",
+            f"x={shown(x)}, y={shown(y)}",
+            _CALL.format("iter([(x, y)])"),
+        )
 
 
 def replayed(batches):
