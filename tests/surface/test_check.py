@@ -10,6 +10,7 @@ import pytest
 from keras import layers
 
 import keras_parallel as kp
+from keras_parallel.inspection._untouched import untouched
 from tests.helpers import assert_teaches
 
 
@@ -213,6 +214,21 @@ def test_the_model_is_left_as_it_was(trained, parallel, fails):
         m.fit(*two_inputs(32), batch_size=16, verbose=0)
     for a, b in zip(model.variables, other.variables, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_training_inside_leaves_the_arrays_to_the_user(parallel):
+    model = featureful()
+    model = kp.data_parallel(model, 2) if parallel else model
+    model.fit(*two_inputs(32), batch_size=16, verbose=0)
+    before = everything_of(model)
+    values = [v.value for v in model.variables]
+    with untouched(model):
+        model.fit(*two_inputs(32), batch_size=16, verbose=0)
+        assert everything_of(model) != before
+    assert everything_of(model) == before
+    for value, variable in zip(values, model.variables):
+        assert variable.value is value
 
 
 def test_a_wrong_model_is_told_with_what_is_wrong_and_where(monkeypatch):
