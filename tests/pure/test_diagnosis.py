@@ -52,6 +52,11 @@ CASES = [
     ({"time": step(input=60.0, compute=40.0)}, "input", "60 %"),
     ({"time": step(input=90.0, compute=80.0)}, "compute", "80 %"),
     (
+        {"time": step(input=25.0, compute=45.0, communication=5.0)},
+        "mixed",
+        "compute 45 %, input 25 %, host 25 %",
+    ),
+    (
         {"time": step(callbacks=50.0, compute=40.0), "callback": "Saver"},
         "callbacks",
         "50 % of a step goes by in callbacks (most of it in `Saver`)",

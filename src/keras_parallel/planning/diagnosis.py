@@ -9,6 +9,7 @@ same as a fast one.
 import dataclasses
 from collections.abc import Callable
 
+from keras_parallel.planning.step_time import PARTS
 from keras_parallel.planning.step_time import StepTime
 
 # The batch and the one that is left at the end of an epoch.
@@ -264,6 +265,16 @@ def _compute(e: Evidence) -> str:
     )
 
 
+def _mixed(e: Evidence) -> str:
+    parts = {part: _of(e, part) for part in PARTS}
+    largest = sorted(parts, key=lambda part: -parts[part])[:3]
+    shares = ", ".join(f"{part} {_percent(parts[part])}" for part in largest)
+    return (
+        f"No one thing: a step is made of {shares}; a batch_size larger than "
+        f"{e.rows} makes computing the larger part of it."
+    )
+
+
 RULES = (
     Rule("eager steps", lambda e: not e.compiled, _eager),
     Rule("recompilation", _recompiles, _recompilation),
@@ -279,5 +290,6 @@ RULES = (
     Rule("gradients", _has_large_gradients, _gradients),
     Rule("tiny steps", _is_tiny, _tiny),
     Rule("waiting", _waits, _waiting),
-    Rule("compute", lambda e: True, _compute),
+    Rule("compute", lambda e: _of(e, "compute") >= _MOST, _compute),
+    Rule("mixed", lambda e: True, _mixed),
 )
