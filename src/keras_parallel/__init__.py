@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _PUBLIC = {
+    "check": "keras_parallel.inspection._check",
     "data_parallel": "keras_parallel.strategies.data",
     "list_devices": "keras_parallel.engines",
     "multi_gpu_model": "keras_parallel.strategies.data",
@@ -21,6 +22,7 @@ _PUBLIC = {
 _PUBLIC_MODULES = ("testing",)
 
 __all__ = [
+    "check",
     "data_parallel",
     "list_devices",
     "multi_gpu_model",
@@ -36,6 +38,7 @@ if typing.TYPE_CHECKING:
     from keras_parallel.engines import (
         use_virtual_devices as use_virtual_devices,
     )
+    from keras_parallel.inspection._check import check as check
     from keras_parallel.inspection._plan import plan as plan
     from keras_parallel.inspection._trace import trace as trace
     from keras_parallel.strategies.data import data_parallel as data_parallel

@@ -65,6 +65,29 @@ def _parser():
     )
     run.set_defaults(command=_run)
 
+    check = commands.add_parser(
+        "check",
+        help="check the first `fit` of a script",
+        description=(
+            "Runs a Python script up to its first `fit`, and checks that "
+            "model on that data, on one device and on all: what differs, what "
+            "was compiled, where time goes. The exit status is 0 if all "
+            "devices give what one gives, 1 if not, 2 if there was nothing to "
+            "check."
+        ),
+    )
+    _add_virtual_devices(check)
+    check.add_argument(
+        "--json", metavar="PATH", help="write the report there, too"
+    )
+    check.add_argument("script", help="path of a Python script")
+    check.add_argument(
+        "args",
+        nargs=argparse.REMAINDER,
+        help="arguments of the script",
+    )
+    check.set_defaults(command=_check)
+
     migrate = commands.add_parser(
         "migrate",
         help="rewrite scripts of Keras 2",
@@ -125,15 +148,40 @@ def _devices(options):
     return 0
 
 
-def _run(options):
-    if not os.path.isfile(options.script):
-        folder = os.path.isdir(options.script)
-        works = os.path.join(options.script if folder else "", "train.py")
+def _wrong_script(name, script):
+    if os.path.isfile(script):
+        return None
+    folder = os.path.isdir(script)
+    works = os.path.join(script if folder else "", "train.py")
+    return (
+        f"`{name}` takes the path of a Python file. Received: "
+        f"{script!r}, a {'folder' if folder else 'path of no file'}"
+        f". A call that works: `keras-parallel {name} {works}`."
+    )
+
+
+def _check(options):
+    wrong = _wrong_script("check", options.script)
+    if wrong is not None:
+        return _fail(wrong)
+    folder = os.path.dirname(os.path.abspath(options.json or ""))
+    if options.json is not None and not os.path.isdir(folder):
         return _fail(
-            "`run` takes the path of a Python file. Received: "
-            f"{options.script!r}, a {'folder' if folder else 'path of no file'}"
-            f". A call that works: `keras-parallel run {works}`."
+            "`--json` takes the path of a file to write, in a folder that is "
+            f"there. Received: {options.json!r}. An option that works: "
+            "`--json report.json`."
         )
+    _start(options)
+    # It imports Keras, and the other commands do without it.
+    from keras_parallel.inspection import _command
+
+    return _command.run(options.script, options.args, options.json)
+
+
+def _run(options):
+    wrong = _wrong_script("run", options.script)
+    if wrong is not None:
+        return _fail(wrong)
     try:
         _start(options)
     except KerasParallelError as error:

@@ -37,13 +37,13 @@ def parallel_on(engine, count, model=None, **options):
         return data.data_parallel(model, count, **options)
 
 
-def test_the_seam_has_at_most_ten_methods():
+def test_the_seam_has_at_most_twelve_methods():
     promised = {
         name
         for cls in (base.Engine, base.Replicas)
         for name in cls.__abstractmethods__
     }
-    assert len(promised) <= 10
+    assert len(promised) <= 12
 
 
 def test_devices_are_listed_best_kind_first(engine):
@@ -163,6 +163,61 @@ def test_running_may_be_nested_and_ends_by_an_exception(engine):
 def make_model_output(model, x):
     kernel, bias = model.get_weights()
     return x @ kernel + bias
+
+
+@pytest.mark.parametrize("kind", ["train", "test"])
+def test_a_program_is_had_without_a_step(engine, kind):
+    parallel = parallel_on(engine, 4)
+    x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
+    parallel.fit(x, y, verbose=0)
+    variables = [*parallel.variables, *parallel.optimizer.variables]
+    before = [v.numpy() for v in variables]
+    replicas = parallel._keras_parallel.replicas
+    program = replicas.program(parallel, kind, (x, y))
+    assert program.name == f"{kind}_step"
+    for value, variable in zip(before, variables):
+        np.testing.assert_array_equal(value, variable.numpy())
+        assert len(variable.value.devices()) == 1
+    if not isinstance(engine, FakeEngine):
+        reduced = sum(c.bytes * c.count for c in program.collectives)
+        # Kernel and bias, and the loss, which alone a test step sums.
+        assert reduced == 4 * ((3 * 2 + 2) * (kind == "train") + 1)
+        assert program.flops > 0 and program.argument_bytes > 0
+
+
+def test_steps_that_are_not_compiled_have_no_program():
+    model = make_model()
+    model.compile("sgd", "mse", run_eagerly=True)
+    parallel = parallel_on(active_engine(), 2, model)
+    x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
+    replicas = parallel._keras_parallel.replicas
+    assert replicas.program(parallel, "train", (x, y)) is None
+
+
+def test_what_is_compiled_is_told():
+    parallel = parallel_on(active_engine(), 2)
+    with active_engine().compilations() as compiled:
+        for rows in (4, 4, 6, 4):
+            x, y = np.ones((rows, 3), "float32"), np.ones((rows, 2), "float32")
+            parallel.train_on_batch(x, y)
+    steps = [c for c in compiled if c.name == "train_step"]
+    assert len(steps) == 2
+    assert all(c.seconds > 0 for c in steps)
+    parallel.train_on_batch(np.ones((8, 3)), np.ones((8, 2)))
+    assert len([c for c in compiled if c.name == "train_step"]) == 2
+
+
+def test_a_recording_has_a_timeline(engine):
+    parallel = parallel_on(engine, 2)
+    x, y = np.ones((8, 3), "float32"), np.ones((8, 2), "float32")
+    parallel.fit(x, y, batch_size=4, verbose=0)
+    with engine.profile() as recording:
+        assert recording.timeline is None
+        parallel.fit(x, y, batch_size=4, verbose=0)
+    events = recording.timeline.events
+    if not isinstance(engine, FakeEngine):
+        assert {e.device for e in events} == {"gpu:0", "gpu:1", "host"}
+        assert {"compute", "communication"} <= {e.kind for e in events}
 
 
 def test_the_fake_engine_records_what_it_is_told():

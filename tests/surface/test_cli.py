@@ -1,5 +1,6 @@
 """The command line, as people start it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -65,3 +66,68 @@ def test_mistakes_are_told():
     done = command("devices", KERAS_BACKEND="numpy")
     assert done.returncode == 2
     assert "Received: the Keras backend 'numpy'" in done.stderr
+
+
+SCRIPT = """
+import sys
+import keras
+import numpy as np
+
+x, y = np.ones((64, 3), "float32"), np.ones((64, 1), "float32")
+model = keras.Sequential([keras.layers.Dense(1)])  # built by its first `fit`
+model.compile("sgd", "mse")
+try:
+    model.fit(x, y, batch_size=16, verbose=0, validation_data=(x, y))
+except Exception:
+    pass
+print("after the first fit")
+"""
+
+
+def test_check_checks_the_first_fit_of_a_script(tmp_path):
+    script, report = tmp_path / "train.py", tmp_path / "report.json"
+    script.write_text(SCRIPT)
+    done = command(
+        *("check", "--virtual-devices", "2", "--json", str(report)),
+        *(str(script), "--flag"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Check of 'sequential' on 2 virtual devices" in done.stdout
+    assert "`validation_data` was left out." in done.stdout
+    assert "after the first fit" not in done.stdout
+    found = json.loads(report.read_text())
+    assert found["ok"] is True and found["batch_size"] == 16
+
+
+def test_check_of_a_parallel_model_that_differs(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import keras_parallel as kp\n"
+        "kp.use_virtual_devices(2)\n"
+        "from keras_parallel.engines.jax import _replicas\n"
+        "place = _replicas.JaxReplicas.place_batch\n"
+        "_replicas.JaxReplicas.place_batch = lambda self, b: place(\n"
+        "    self, (b[0] * 1.5, *b[1:]))\n"
+        + SCRIPT.replace("model.fit", "kp.data_parallel(model).fit")
+    )
+    done = command("check", str(script))
+    assert done.returncode == 1, done.stderr
+    assert "Equal to one device: NO" in done.stdout
+
+
+def test_check_of_a_script_that_trains_nothing(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print('nothing')")
+    done = command("check", str(script))
+    assert done.returncode == 2
+    assert "ended without one" in done.stderr
+    script.write_text("def broken():\n    raise KeyError('here')\nbroken()")
+    done = command("check", str(script))
+    assert done.returncode == 2
+    assert "KeyError: 'here'" in done.stderr
+    done = command("check", "--json", "no/such/folder.json", str(script))
+    assert done.returncode == 2
+    assert "`--json report.json`" in done.stderr
+    done = command("check", "no_such_script.py")
+    assert done.returncode == 2
+    assert "`keras-parallel check train.py`" in done.stderr

@@ -175,3 +175,11 @@ def test_where_keras_catches_every_exception():
             raise KeyboardInterrupt
 
     function({"loss": Loss()})
+
+
+def test_the_global_seed_generator_is_the_one_that_is_put_back():
+    keras.random.normal(())
+    seeds = _keras.global_seed_generator()
+    before = seeds.state.numpy()
+    keras.random.normal(())
+    assert (seeds.state.numpy() != before).any()

@@ -27,6 +27,7 @@ def run_python(code, **environment):
 
 def test_public_names():
     assert keras_parallel.__all__ == [
+        "check",
         "data_parallel",
         "list_devices",
         "multi_gpu_model",
@@ -48,6 +49,13 @@ def test_public_names():
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
+        (
+            "check",
+            [
+                *("model", "x", "y"),
+                *("sample_weight", "batch_size", "steps", "callbacks"),
+            ],
+        ),
         ("data_parallel", ["model", "devices", "shard_optimizer"]),
         (
             "multi_gpu_model",
@@ -79,13 +87,15 @@ def test_options_of_the_command_line():
     assert actions == {
         "devices": common,
         "run": [*common, "args", "script"],
+        "check": [*common[:1], "--json", *common[1:], "args", "script"],
         "migrate": ["--help", "--write", "-h", "scripts"],
         "env": common,
     }
 
 
 def test_public_docstrings_are_complete():
-    for name in ("data_parallel", "multi_gpu_model", "plan", "trace"):
+    names = ("check", "data_parallel", "multi_gpu_model", "plan", "trace")
+    for name in names:
         text = getattr(keras_parallel, name).__doc__
         for section in ("Args:", "Returns:", "Raises:"):
             assert section in text

@@ -19,8 +19,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
+from keras_parallel.planning import Compilation
 from keras_parallel.planning import Device
 from keras_parallel.planning import Outline
+from keras_parallel.planning import Program
 from keras_parallel.planning import RowLayout
 from keras_parallel.planning import SlotLayout
 from keras_parallel.planning import Timeline
@@ -117,6 +119,21 @@ class Replicas(abc.ABC):
         slot that is sharded may wait with that until it is asked for.
         """
 
+    @abc.abstractmethod
+    def program(self, model: Any, kind: str, batch: Any) -> Program | None:
+        """What the backend compiles for a step of the parallel `model`.
+
+        Args:
+            model: A parallel model on these replicas, built and compiled.
+            kind: `"train"` or `"test"`.
+            batch: A batch as the step's preparation takes it.
+
+        Returns:
+            The program that runs when a step of `model` meets such a batch.
+            `None` if steps are not compiled. Nothing is run, and no variable
+            changes.
+        """
+
 
 @dataclasses.dataclass
 class Recording:
@@ -205,6 +222,16 @@ class Engine(abc.ABC):
         Raises:
             TraceError: if a profiler of the backend runs already, or if it
                 was stopped inside.
+        """
+
+    @abc.abstractmethod
+    def compilations(
+        self,
+    ) -> contextlib.AbstractContextManager[list[Compilation]]:
+        """Notes what is compiled inside, in any thread.
+
+        The list that is yielded grows by an entry for each function that the
+        backend compiles, the moment it has done so.
         """
 
     @abc.abstractmethod

@@ -17,6 +17,7 @@ from keras_parallel.engines.base import Replicas
 from keras_parallel.planning import HOST
 from keras_parallel.planning import Device
 from keras_parallel.planning import Event
+from keras_parallel.planning import Program
 from keras_parallel.planning import Timeline
 from keras_parallel.planning import lay_out_rows
 
@@ -67,6 +68,10 @@ class FakeEngine(Engine):
         finally:
             self._profiling = False
             recording.timeline = _made_up(self.calls, first)
+
+    @contextlib.contextmanager
+    def compilations(self):
+        yield []
 
     def versions(self):
         return {}
@@ -145,6 +150,10 @@ class FakeReplicas(Replicas):
         finally:
             self._calls.append(("leave", self._depth))
             self._depth -= 1
+
+    def program(self, model, kind, batch):
+        self._calls.append(("program", kind))
+        return Program(f"{kind}_step", (), None, 0, 0, 0, 0.0)
 
 
 def _recorded(name):

@@ -1,5 +1,9 @@
 """Frozen values that say where everything lives. No Keras, no backend."""
 
+from keras_parallel.planning.against import KindAgainstPlan
+from keras_parallel.planning.against import compare
+from keras_parallel.planning.busy import Busy
+from keras_parallel.planning.busy import busy_devices
 from keras_parallel.planning.devices import KINDS
 from keras_parallel.planning.devices import Device
 from keras_parallel.planning.devices import choose_devices
@@ -8,11 +12,14 @@ from keras_parallel.planning.plan import COLLECTIVES
 from keras_parallel.planning.plan import Collective
 from keras_parallel.planning.plan import DeviceShare
 from keras_parallel.planning.plan import Plan
+from keras_parallel.planning.program import Compilation
 from keras_parallel.planning.program import Program
 from keras_parallel.planning.rows import RowLayout
 from keras_parallel.planning.rows import lay_out_rows
 from keras_parallel.planning.slots import SlotLayout
 from keras_parallel.planning.slots import lay_out_slot
+from keras_parallel.planning.step_time import StepTime
+from keras_parallel.planning.step_time import split_step
 from keras_parallel.planning.timeline import EVENT_KINDS
 from keras_parallel.planning.timeline import HOST
 from keras_parallel.planning.timeline import Event
@@ -24,18 +31,25 @@ __all__ = [
     "EVENT_KINDS",
     "HOST",
     "KINDS",
+    "Busy",
     "Collective",
+    "Compilation",
     "Device",
     "DeviceShare",
     "Event",
+    "KindAgainstPlan",
     "Outline",
     "Plan",
     "Program",
     "RowLayout",
     "Run",
     "SlotLayout",
+    "StepTime",
     "Timeline",
+    "busy_devices",
     "choose_devices",
+    "compare",
     "lay_out_rows",
     "lay_out_slot",
+    "split_step",
 ]

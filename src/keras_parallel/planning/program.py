@@ -1,4 +1,4 @@
-"""What the compiler made of a step."""
+"""What the compiler made of a step, and what was compiled at all."""
 
 import dataclasses
 
@@ -17,7 +17,8 @@ class Program:
         argument_bytes: Size on each device of what goes in.
         output_bytes: Size on each device of what comes out.
         temporary_bytes: What it needs beside, on each device.
-        compile_seconds: How long the compilation took.
+        compile_seconds: How long the compilation took; about 0 for a step that
+            the backend had compiled before.
     """
 
     name: str
@@ -27,3 +28,16 @@ class Program:
     output_bytes: int
     temporary_bytes: int
     compile_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Compilation:
+    """One function that was compiled.
+
+    Args:
+        name: Its name, such as `"train_step"`.
+        seconds: How long that took, tracing included.
+    """
+
+    name: str
+    seconds: float

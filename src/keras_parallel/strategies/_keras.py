@@ -72,3 +72,10 @@ def is_loss_tracker(model: keras.Model, metric) -> bool:
     losses = getattr(model, "_compile_loss", None)
     trackers = [model._loss_tracker, *getattr(losses, "metrics", [])]
     return any(metric is tracker for tracker in trackers)
+
+
+def global_seed_generator():
+    """What draws for those who give no seed, if it has been made."""
+    from keras.src.backend.common import global_state
+
+    return global_state.get_global_attribute("global_seed_generator")

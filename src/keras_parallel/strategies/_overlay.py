@@ -90,6 +90,11 @@ class _Instance:
 _own_dict = vars(_Instance)["__dict__"].__get__
 
 
+def own_attributes_of(model) -> dict:
+    """The attributes that a parallel model has for itself."""
+    return _own_dict(model)
+
+
 class Overlay(_Instance, _Model):
     """What is put above the user's model class. See the module."""
 

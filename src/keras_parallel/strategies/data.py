@@ -152,7 +152,8 @@ class DataParallelState(OverlayState):
         self.states = {}
         # The batch that a step failed with, until that is explained.
         self.failed_batch = None
-        self._reported = False
+        # Whether nothing is logged, as for a model that is only tried out.
+        self.is_quiet = False
 
     def made_parallel(self, template):
         return data_parallel(
@@ -230,9 +231,9 @@ class DataParallelState(OverlayState):
         return self.replicas.running(model)
 
     def _report(self, layout):
-        if self._reported:
+        if self.is_quiet:
             return
-        self._reported = True
+        self.is_quiet = True  # Once is enough.
         devices = self.replicas.devices
         count = len(devices)
         logger.info(

@@ -15,18 +15,16 @@ from keras_parallel.engines import active_engine
 from keras_parallel.planning import choose_devices
 from keras_parallel.strategies.data import data_parallel
 from keras_parallel.testing import _state
-from keras_parallel.testing._run import Run
+from keras_parallel.testing._one_step import ONE_STEP
+from keras_parallel.testing._one_step import YARDSTICKS
+from keras_parallel.testing._one_step import differences_of_step
 from keras_parallel.testing._run import anew
+from keras_parallel.testing._run import run_of_new
 from keras_parallel.testing._yardstick import Yardstick
 
-# Relative to the largest entry of a tensor, float32. One step from one state
-# differs by the order of its sums, many steps by what has been amplified
-# since, on one device as on several.
-ONE_STEP = 1e-6
+# Relative to the largest entry of a tensor, float32. Many steps differ by what
+# has been amplified since the first, on one device as on several.
 TRAJECTORY = 1e-5
-# Allowed is the larger of that and this many times what one device differs
-# from itself.
-YARDSTICKS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +148,7 @@ def assert_trains_like_one_device(
         for chosen in _device_choices(devices):
             choose_devices(chosen, active_engine().list_devices())
     make_model = anew(make_model)
-    one = Run(make_model, batches, seed)
+    one = run_of_new(make_model, batches, seed)
     one.train()
     if not one.is_finite():
         raise ValueError(
@@ -159,10 +157,10 @@ def assert_trains_like_one_device(
             ". Other batches or a smaller learning rate may work: "
             "`model.compile(keras.optimizers.SGD(1e-3), ...)`."
         )
-    yardstick = Yardstick(one, make_model, seed)
+    yardstick = Yardstick(one, lambda b: run_of_new(make_model, b, seed))
     reports = []
     for chosen in _device_choices(devices):
-        many = Run(
+        many = run_of_new(
             make_model, batches, seed, lambda m, d=chosen: parallelize(m, d)
         )
         many.train()
@@ -248,26 +246,16 @@ def _unnumbered(names):
 
 def _check_one_step(one, many, yardstick, step, devices):
     """Raises, or returns the largest difference of one step."""
-    before = one.state_before(step)
-    if before is None:
-        # The step itself made the variables, on both sides from one seed.
-        actual = many.after(step)
-    else:
-        actual = many.steps_from(before, one.batches[step : step + 1])
     largest = 0.0
-    for name, difference in _state.differences(one.after(step), actual).items():
-        if difference > ONE_STEP:
-            own = yardstick.one_step(step).get(name, 0.0)
-            allowed = max(ONE_STEP, YARDSTICKS * own)
-            if own > yardstick.noise_level:
-                continue
-            if difference > allowed:
-                raise NotEqualError(
-                    f"In step {step + 1} {name!r} differs by "
-                    f"{difference:.1e} of its largest entry, from the same "
-                    f"state (allowed {allowed:.1e}; one device differs from "
-                    f"itself by {own:.1e} with {yardstick.of}). "
-                    f"Received: {devices=}."
-                )
-        largest = max(largest, difference)
+    for found in differences_of_step(one, many, lambda: yardstick, step):
+        if not found.ok:
+            raise NotEqualError(
+                f"In step {step + 1} {found.name!r} differs by "
+                f"{found.difference:.1e} of its largest entry, from the same "
+                f"state (allowed {found.allowed:.1e}; one device differs from "
+                f"itself by {found.own:.1e} with {yardstick.of}). "
+                f"Received: {devices=}."
+            )
+        if not found.is_noise:
+            largest = max(largest, found.difference)
     return largest

@@ -41,29 +41,41 @@ def _shared(model, earlier):
     return None
 
 
-class Run:
-    """Makes a model from a seed and trains it, one batch at a time.
+def run_of_new(make_model, batches, seed, parallelize=None):
+    """A `Run` of a new model, made from a seed.
 
     Args:
         make_model: Returns a new, compiled model.
-        batches: Each as `train_on_batch` takes it.
+        batches: See `Run`.
         seed: The random seed.
         parallelize: Makes the model to train from what `make_model` returns.
     """
+    keras.utils.set_random_seed(seed)
+    model = make_model()
+    if not isinstance(model, keras.Model) or not model.compiled:
+        raise ValueError(
+            "`make_model` returns a compiled `keras.Model`. Received: "
+            f"{model!r} (of type {type(model).__name__}). Call "
+            "`model.compile(...)` and return the model."
+        )
+    if parallelize is not None:
+        model = parallelize(model)
+    return Run(model, batches, seed)
 
-    def __init__(self, make_model, batches, seed, parallelize=None):
+
+class Run:
+    """Trains a model, one batch at a time.
+
+    Args:
+        model: A compiled model.
+        batches: Each as `train_on_batch` takes it.
+        seed: The random seed to set before training, if any.
+    """
+
+    def __init__(self, model, batches, seed=None):
+        self.model = model
         self.batches = batches
         self._seed = seed
-        keras.utils.set_random_seed(seed)
-        self.model = make_model()
-        if not isinstance(self.model, keras.Model) or not self.model.compiled:
-            raise ValueError(
-                "`make_model` returns a compiled `keras.Model`. Received: "
-                f"{self.model!r} (of type {type(self.model).__name__}). Call "
-                "`model.compile(...)` and return the model."
-            )
-        if parallelize is not None:
-            self.model = parallelize(self.model)
         if self.model.built and self.model.optimizer is not None:
             # So that all of the state exists before the first step.
             self.model.optimizer.build(self.model.trainable_variables)
@@ -71,7 +83,8 @@ class Run:
         self.logs = []
 
     def train(self):
-        keras.utils.set_random_seed(self._seed)
+        if self._seed is not None:
+            keras.utils.set_random_seed(self._seed)
         for batch in self.batches:
             self.logs.append(self.step(batch))
             self.states.append(_state.snapshot(self.model))

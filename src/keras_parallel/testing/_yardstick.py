@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 
 from keras_parallel.testing import _state
-from keras_parallel.testing._run import Run
 from keras_parallel.testing._run import rows_of
 
 # A tensor that one device reproduces no better than this in one step holds
@@ -35,17 +34,17 @@ class Yardstick:
 
     Args:
         one: The one-device run, trained.
-        make_model: What made its model.
-        seed: Its random seed.
+        other: Returns another one-device run of the same model, for the
+            batches that it is given.
     """
 
-    def __init__(self, one, make_model, seed):
+    def __init__(self, one, other):
         self.noise = set()
         self._one = one
         dropout = one.draws_numbers()
         self._scope = _without_dropout if dropout else contextlib.nullcontext
         with self._scope():
-            self._other = Run(make_model, one.batches[:1] * 2, seed)
+            self._other = other(one.batches[:1] * 2)
             self._other.train()
         self._permute = not (one.keeps_rows() or self._other.draws_numbers())
         self._unit, dtype = _coarsest_rounding(one.model)

@@ -13,6 +13,7 @@ from keras_parallel._errors import BackendError
 from keras_parallel._errors import DeviceError
 from keras_parallel._logging import logger
 from keras_parallel.engines.base import Engine
+from keras_parallel.engines.jax._compilations import compilations
 from keras_parallel.engines.jax._profile import profile
 from keras_parallel.engines.jax._replicas import JaxReplicas
 from keras_parallel.planning import Device
@@ -110,6 +111,9 @@ class JaxEngine(Engine):
 
         jax.eval_shape(trace)
         return made
+
+    def compilations(self):
+        return compilations()
 
     def versions(self):
         return {

@@ -15,6 +15,7 @@ from keras_parallel.engines.base import Replicas
 from keras_parallel.engines.jax import _apart
 from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._placement import Placement
+from keras_parallel.engines.jax._program import compiled_step
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import lies_as
@@ -174,3 +175,9 @@ class JaxReplicas(Replicas):
         finally:
             with self.lock:
                 self._depth -= 1
+
+    def program(self, model, kind, batch):
+        if model.run_eagerly or not model.jit_compile:
+            return None
+        with self.running(model):
+            return compiled_step(model, kind, batch)

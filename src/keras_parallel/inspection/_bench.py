@@ -1,0 +1,136 @@
+"""Measures `fit` of a twin, each time from the same state."""
+
+import dataclasses
+import warnings
+
+from keras_parallel.inspection._watch import Watch
+from keras_parallel.inspection._watch import batch_hooks
+from keras_parallel.planning import Busy
+from keras_parallel.planning import busy_devices
+from keras_parallel.strategies import _twin
+from keras_parallel.testing import _state
+
+_STEP = "train_step"
+
+
+@dataclasses.dataclass(frozen=True)
+class PerStep:
+    """A `fit`, in seconds per step where it says nothing else.
+
+    Args:
+        total: From step to step, without compilation.
+        input: In the data of the user.
+        callbacks: In the callbacks of the user.
+        slowest: The class of the callback that took longest, if there is one.
+        compilations: How often the step was compiled, in all.
+        compile_seconds: How long that took, in all.
+        batches: What was trained on.
+    """
+
+    total: float
+    input: float
+    callbacks: float
+    slowest: str | None
+    compilations: int
+    compile_seconds: float
+    batches: list
+
+
+class Bench:
+    """Runs `fit` of a twin.
+
+    Args:
+        twin: The twin, which has not trained.
+        parallel: The parallel one of the twins.
+        start: The state from which each `fit` starts.
+    """
+
+    def __init__(self, twin, parallel, start):
+        self._twin = twin
+        self._start = start
+        self._engine = parallel._keras_parallel.engine
+        self._watch = Watch()
+        _twin.watch(
+            twin,
+            self._watch.around_step,
+            self._watch.around_preparation if twin is parallel else None,
+        )
+
+    def fit(self, arguments, steps, callbacks=()) -> PerStep:
+        """Trains for some steps and says how long they took."""
+        _state.restore(self._twin, self._start)
+        watch = self._watch
+        watch.reset(-(-steps // self._twin.steps_per_execution))
+        hooks = batch_hooks(callbacks, watch) if callbacks else None
+        with (
+            self._engine.compilations() as compiled,
+            warnings.catch_warnings(),
+        ):
+            # A dataset may have fewer batches than were asked for.
+            warnings.filterwarnings("ignore", message=".*ran out of data")
+            self._twin.fit(
+                **arguments,
+                epochs=1,
+                verbose=0,
+                callbacks=[hooks] if hooks else None,
+            )
+        own = [c for c in compiled if c.name == _STEP]
+        done = len(watch.batches) or steps
+        return PerStep(
+            # What is compiled beside the step lies between the steps too.
+            total=(watch.total - sum(c.seconds for c in compiled)) / done,
+            input=watch.input / done,
+            callbacks=sum(hooks.seconds.values()) / done if hooks else 0.0,
+            slowest=hooks.slowest if hooks else None,
+            compilations=len(own),
+            compile_seconds=sum(c.seconds for c in own),
+            batches=watch.batches,
+        )
+
+    def seconds(self, arguments) -> float:
+        """How long a step takes: the shorter of two measurements.
+
+        Args:
+            arguments: Returns a list of batches, as arguments of `fit`, and
+                how many there are.
+        """
+        return min(self.fit(*arguments()).total for _ in range(2))
+
+    def busy(self, arguments, steps, total) -> Busy:
+        """What a device did in a step, in the mean over the devices.
+
+        Args:
+            arguments: Arguments of `fit`.
+            steps: How many steps they give.
+            total: Seconds of such a step when it is not recorded, which slows
+                it down.
+        """
+        with self._engine.profile() as recording:
+            recorded = self.fit(arguments, steps)
+        found = list(busy_devices(_of_steps(recording.timeline)).values())
+        scale = min(1.0, total / recorded.total) / max(len(found) * steps, 1)
+        return Busy(
+            scale * sum(b.compute for b in found),
+            scale * sum(b.communication for b in found),
+        )
+
+    def program(self, batch, compiled: PerStep):
+        """What a step was compiled to for a batch, and how long that took.
+
+        Args:
+            batch: The batch.
+            compiled: The `fit` in which it was compiled first.
+        """
+        replicas = self._twin._keras_parallel.replicas
+        program = replicas.program(self._twin, "train", batch)
+        if program is None or not compiled.compilations:
+            return program
+        seconds = compiled.compile_seconds / compiled.compilations
+        return dataclasses.replace(program, compile_seconds=seconds)
+
+
+def _of_steps(timeline):
+    """What belongs to steps, where the timeline can tell."""
+    events = tuple(e for e in timeline.events if _STEP in (e.program or _STEP))
+    # Steps that are not compiled are many programs.
+    return dataclasses.replace(timeline, events=events or timeline.events)

@@ -1,0 +1,224 @@
+"""Runs the user's own model for a few steps and says what came of it."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_parallel._errors import KerasParallelError
+from keras_parallel._logging import logger
+from keras_parallel.inspection import _differences
+from keras_parallel.inspection._arguments import check_arguments
+from keras_parallel.inspection._arguments import check_model
+from keras_parallel.inspection._bench import Bench
+from keras_parallel.inspection._bench import PerStep
+from keras_parallel.inspection._report import Report
+from keras_parallel.inspection._source import Source
+from keras_parallel.inspection._source import replayed
+from keras_parallel.inspection._source import shape_of
+from keras_parallel.inspection._untouched import untouched
+from keras_parallel.planning import compare
+from keras_parallel.planning import lay_out_rows
+from keras_parallel.planning import split_step
+from keras_parallel.planning.diagnosis import Evidence
+from keras_parallel.planning.diagnosis import diagnose
+from keras_parallel.strategies import _twin
+from keras_parallel.testing import _state
+from keras_parallel.testing._run import rows_of
+
+_ON_VIRTUAL = (
+    "The devices are virtual: they share the cores of this host, so that the "
+    "times of a step, the speed-up and the efficiency say nothing about real "
+    "devices. Differences, what was compiled, and what devices wait for do."
+)
+
+
+def check(
+    model: keras.Model,
+    x: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    batch_size: int = 32,
+    steps: int = 5,
+    callbacks: list[keras.callbacks.Callback] | None = None,
+) -> Report:
+    """Runs a few steps of a model on one device and in parallel.
+
+    The report says by how much the two differ and where; what was compiled,
+    what the devices exchange, held against the plan; where the time of a step
+    goes; and in one sentence what limits it, and what to do.
+
+    The model is afterwards what it was, bit by bit: weights, optimizer,
+    metrics, seeds, history, and the random state of Python and NumPy. So are
+    the attributes of `callbacks`, and what they write stays.
+
+    Example:
+
+    ```python
+    report = keras_parallel.check(model, x, y, batch_size=256)
+    print(report)
+    assert report.ok
+    ```
+
+    Args:
+        model: A built and compiled model. A parallel one is checked on its
+            devices, any other on all devices, as `data_parallel(model)`.
+        x: Arrays, or anything else that `fit` takes. Of an iterator `steps`
+            batches are read.
+        y: Targets, if `x` is arrays.
+        sample_weight: Weights, if `x` is arrays.
+        batch_size: Rows of a batch, if `x` is arrays.
+        steps: How many steps to compare and to measure.
+        callbacks: Callbacks whose hooks of batches are called and measured.
+            Hooks at the end of an epoch or of the training are not.
+
+    Returns:
+        A `Report`. `print(report)` is for people, `report.ok` and
+        `report.to_dict()` for programs.
+
+    Raises:
+        RefusedModelError: if the model is not compiled or not built, or no
+            parallel model can be made of it.
+        InputError: if `steps` or the data is nothing that can be trained on.
+    """
+    check_arguments(batch_size, steps, callbacks)
+    check_model(model)
+    callbacks = callbacks or []
+    with untouched(model, callbacks):
+        # Inside, since reading a batch may draw random numbers.
+        source = Source(x, y, sample_weight, batch_size, steps)
+        return report_on(model, source, callbacks)
+
+
+def with_notes(report, notes) -> Report:
+    """The report with some more notes."""
+    return dataclasses.replace(report, notes=(*notes, *report.notes))
+
+
+def report_on(model, source, callbacks) -> Report:
+    """The report on a model that is built and compiled, and is trained."""
+    many = _twin.parallel_twin(model)
+    one = _twin.one_device_twin(model, many)
+    if model.optimizer is not None:
+        model.optimizer.build(model.trainable_variables)
+    start = _state.snapshot(model)
+    on_many, on_one = Bench(many, many, start), Bench(one, many, start)
+
+    _say(model, "compiling a step for all devices")
+    warm_up = on_many.fit(source.warm_up(), source.steps)
+    _say(model, "measuring on all devices")
+    live = on_many.fit(source.measured(), source.steps, callbacks)
+    batches = live.batches
+    step_seconds = on_many.seconds(lambda: _again(batches))
+    busy = on_many.busy(*_again(batches), step_seconds)
+    _say(model, "compiling and measuring a step on one device")
+    plain = [_twin.in_plain_form(many, batch) for batch in batches]
+    on_one.fit(*_again(plain))  # Compiles.
+    one_device_seconds = on_one.seconds(lambda: _again(plain))
+    _say(model, "comparing")
+    differences, noise = _differences.largest(model, one, many, plain, start)
+
+    usual = _usual(batches)
+    rows = rows_of(usual)
+    devices = many._keras_parallel.replicas.devices
+    layout = lay_out_rows(rows, len(devices))
+    program = on_many.program(usual, warm_up)
+    plan = _plan_of(model, many, rows)
+    time = _time(live, step_seconds, busy, warm_up)
+    evidence = Evidence(
+        devices=len(devices),
+        steps=len(batches),
+        rows=rows,
+        shapes=len({shape_of(batch) for batch in batches}),
+        compilations=warm_up.compilations + live.compilations,
+        compile_seconds=time.compilation,
+        split=layout.split,
+        time=time,
+        compiled=program is not None,
+        virtual=devices[0].virtual,
+        callback=live.slowest,
+        flops=None if program is None else program.flops,
+        **_gradients(model),
+    )
+    return Report(
+        model=model.name,
+        devices=tuple(d.name for d in devices),
+        virtual=devices[0].virtual,
+        batch_size=rows,
+        rows_each=layout.per_device[0],
+        steps=len(batches),
+        differences=differences,
+        noise=noise,
+        program=program,
+        against_plan=None
+        if plan is None or program is None
+        else compare(plan, program),
+        time=time,
+        compilations=evidence.compilations,
+        step_seconds=step_seconds,
+        one_device_seconds=one_device_seconds,
+        bottleneck=diagnose(evidence),
+        notes=tuple(_notes(devices, source)),
+    )
+
+
+def _again(batches):
+    return replayed(batches), len(batches)
+
+
+def _say(model, what):
+    logger.info("check of %r: %s", model.name, what)
+
+
+def _time(live: PerStep, step_seconds: float, busy, warm_up: PerStep):
+    callbacks = live.callbacks
+    if live.slowest is not None:
+        # A callback that is given the logs of each batch costs more than its
+        # own time: Keras waits for them.
+        more = live.total - live.input - step_seconds
+        callbacks = max(callbacks, more)
+    return split_step(
+        live.total,
+        input=live.input,
+        callbacks=callbacks,
+        compute=busy.compute,
+        communication=busy.communication,
+        compilation=warm_up.compile_seconds + live.compile_seconds,
+    )
+
+
+def _usual(batches):
+    """A batch of the shape that most of them have."""
+    shapes = [shape_of(batch) for batch in batches]
+    return batches[shapes.index(max(shapes, key=shapes.count))]
+
+
+def _gradients(model):
+    sizes = {}
+    for v in model.trainable_variables:
+        layer = v.path.rpartition("/")[0] or v.path
+        # A gradient has the dtype and the shape of its variable.
+        sizes[layer] = sizes.get(layer, 0) + v.value.nbytes
+    largest = max(sizes.items(), key=lambda item: item[1], default=("", 0))
+    return {"gradient_bytes": sum(sizes.values()), "largest": largest}
+
+
+def _plan_of(model, many, rows):
+    """The plan, of a mode that makes one."""
+    make = getattr(many._keras_parallel, "plan", None)
+    try:
+        return None if make is None else make(many, rows)
+    except KerasParallelError:
+        return None  # There are models that cannot be planned.
+
+
+def _notes(devices, source):
+    if source.ended_after is not None:
+        count = source.ended_after
+        yield (
+            f"The data holds {count} batch{'es' * (count > 1)}, which "
+            "came again and again."
+        )
+    if devices[0].virtual:
+        yield _ON_VIRTUAL
