@@ -165,6 +165,30 @@ def convolution():
     return [layers.Conv1D(5, 3, activation="tanh"), layers.Conv1D(3, 2)]
 
 
+@keras.saving.register_keras_serializable("tests")
+class Words(layers.Layer):
+    """The place of the largest feature at each time step."""
+
+    def call(self, x):
+        return keras.ops.argmax(x, -1)
+
+
+@called_twice
+def table():
+    return [Words(), layers.Embedding(FEATURES, 3), layers.Flatten()]
+
+
+@layer
+def tied():
+    both = layers.ReversibleEmbedding(FEATURES, 3)
+    return [
+        Words(),
+        both,
+        lambda x: both(x, reverse=True),
+        layers.Flatten(),
+    ]
+
+
 def make_model(name):
     inputs = keras.Input((TIME, FEATURES))
     x = applied(LAYERS[name](), inputs)
@@ -204,20 +228,26 @@ def test_training_equals_one_device(name, devices):
     )
 
 
-def crossings(name):
-    """How often each collective of the training step runs."""
+def collectives(name):
+    """The collectives of the training step, and the weights."""
     (batch, *_) = make_batches(name)
     parallel = kp.data_parallel(make_model(name), 2)
-    return [c.count for c in collectives_of_step(parallel, *batch)]
+    found = collectives_of_step(parallel, *batch)
+    return found, parallel.trainable_variables
 
 
 @pytest.mark.parametrize(
     "name", [name for name in LAYERS if name != "a_sum_that_is_looked_at"]
 )
 def test_gradients_cross_once(name):
+    found, weights = collectives(name)
     # A masked loss needs the number of its time steps first.
-    assert crossings(name) == ([1, 1] if name == "masked" else [1])
+    assert [c.count for c in found] == ([1, 1] if name == "masked" else [1])
+    # Beside the gradients, the sums of the loss.
+    gradients = sum(4 * np.size(v) for v in weights)
+    assert gradients <= sum(c.bytes for c in found) <= gradients + 8
 
 
 def test_what_a_loop_looks_at_crosses_in_each_turn():
-    assert TIME in crossings("a_sum_that_is_looked_at")
+    found, _ = collectives("a_sum_that_is_looked_at")
+    assert TIME in [c.count for c in found]

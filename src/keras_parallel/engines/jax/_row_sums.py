@@ -86,15 +86,30 @@ class RowSums:
         self._made_by = {v: e for e in jaxpr.eqns for v in e.outvars}
         used = [*(v for e in jaxpr.eqns for v in e.invars), *jaxpr.outvars]
         self._uses = collections.Counter(v for v in used if isinstance(v, Var))
+        # What is called, for each of its results that is a sum.
+        self._inside = {}
         self._sums = set(known)
         # Those for which no sum of all rows is needed on the way.
         self._only_added = set(known)
         for variable, equation in self._made_by.items():
-            if self._gives_sum(equation):
+            called = called_by(equation)
+            if called is not None:
+                i = equation.outvars.index(variable)
+                self._look_inside(variable, called, called.jaxpr.outvars[i])
+            elif self._gives_sum(equation):
                 self._sums.add(variable)
                 operands = filter(self.is_sum, equation.invars)
                 if all(map(self.is_only_added, operands)):
                     self._only_added.add(variable)
+
+    def _look_inside(self, variable, closed, result):
+        """Notes whether the result of a call is a sum over rows."""
+        inside = RowSums(closed.jaxpr, self._rows)
+        if inside.is_sum(result):
+            self._inside[variable] = closed, inside, result
+            self._sums.add(variable)
+            if inside.is_only_added(result):
+                self._only_added.add(variable)
 
     def uses(self, variable):
         """How many operands, and results of the function, it is."""
@@ -112,7 +127,7 @@ class RowSums:
         return atom in self._only_added and self._uses[atom] == 1
 
     def _gives_sum(self, equation):
-        if _summed_dims(equation, self._rows.number) is not None:
+        if self._summed_dims(equation) is not None:
             return True
         sums = list(map(self.is_sum, equation.invars))
         if equation.primitive.name in _LINEAR_IN_ALL:
@@ -123,6 +138,27 @@ class RowSums:
             and _is_linear(equation)
         )
 
+    def _summed_dims(self, equation):
+        """The dim of each operand along which `equation` sums up the rows.
+
+        Returns:
+            A tuple, with `None` for an operand without rows; `None` if it
+            does not sum up rows.
+        """
+        candidates = _SUMS.get(equation.primitive.name, _none)(equation)
+        if equation.primitive.name == "scatter-add":
+            # What it adds to would count once for each device.
+            if not _is_zeros(self.made_by(equation.invars[0])):
+                return None
+        shapes = [atom.aval.shape for atom in equation.invars]
+        for dims in candidates:
+            if all(
+                dim is None or shape[dim] == self._rows.number
+                for shape, dim in zip(shapes, dims)
+            ):
+                return dims
+        return None
+
     def by_device(self, atom, values: Values):
         """What the rows of each device add to the sum `atom`."""
         if atom not in values.by_device:
@@ -131,8 +167,12 @@ class RowSums:
 
     def _by_device(self, atom, values):
         equation = self._made_by[atom]
+        if atom in self._inside:
+            closed, inside, result = self._inside[atom]
+            operands = map(values.read, equation.invars)
+            return inside.by_device(result, all_values(closed, operands))
         run = functools.partial(run_equation, self._jaxpr, equation)
-        dims = _summed_dims(equation, self._rows.number)
+        dims = self._summed_dims(equation)
         if dims is not None:
             operands = map(values.read, equation.invars)
             return _on_each_device(run, operands, dims, self._rows)
@@ -143,6 +183,22 @@ class RowSums:
         ]
         axes = tuple(0 if is_sum else None for is_sum in sums)
         return jax.vmap(lambda *args: run(args)[0], axes)(*operands)
+
+
+def called_by(equation):
+    """The function that was compiled by itself, if `equation` calls one."""
+    is_call = equation.primitive.name == "jit"
+    return equation.params["jaxpr"] if is_call else None
+
+
+def all_values(closed: ClosedJaxpr, args) -> Values:
+    """The values of all variables of a traced function."""
+    args = list(args)
+    jaxpr, values = closed.jaxpr, Values(closed, args)
+    made = [variable for e in jaxpr.eqns for variable in e.outvars]
+    every = jaxpr.replace(outvars=made)
+    values.write(made, eval_jaxpr(every, closed.consts, *args))
+    return values
 
 
 def run_equation(within: Jaxpr, equation: JaxprEqn, operands):
@@ -163,13 +219,18 @@ def run_equation(within: Jaxpr, equation: JaxprEqn, operands):
 
 def _on_each_device(run, operands, dims, rows):
     """Runs an equation on the rows of each device alone."""
-    specs = tuple(PartitionSpec(*[None] * dim, rows.axis) for dim in dims)
+    specs = tuple(
+        PartitionSpec(*([] if dim is None else [*[None] * dim, rows.axis]))
+        for dim in dims
+    )
 
     @functools.partial(
         jax.shard_map,
         mesh=rows.mesh,
         in_specs=specs,
         out_specs=PartitionSpec(rows.axis),
+        # Nothing that comes out is said to be the same on each.
+        check_vma=False,
     )
     def on_each(*operands):
         return run(operands)[0][None]
@@ -177,25 +238,54 @@ def _on_each_device(run, operands, dims, rows):
     return on_each(*operands)
 
 
-def _summed_dims(equation, number):
-    """The dim of each operand along which `equation` sums up the rows."""
-    parameters = equation.params
-    if equation.primitive.name == "reduce_sum":
-        dims = [(axis,) for axis in parameters["axes"]]
-    elif equation.primitive.name == "dot_general":
-        contracted, _ = parameters["dimension_numbers"]
-        dims = list(zip(*contracted))
-    elif equation.primitive.name == "conv_general_dilated":
-        # The gradient of a kernel: what is summed up are the features.
-        groups = ("feature_group_count", "batch_group_count")
-        if any(parameters[name] > 1 for name in groups):
-            return None
-        numbers = parameters["dimension_numbers"]
-        dims = [(numbers.lhs_spec[1], numbers.rhs_spec[1])]
-    else:
-        return None
-    shape = equation.invars[0].aval.shape
-    return next((d for d in dims if shape[d[0]] == number), None)
+# For each primitive, the dims of its operands that it sums up together.
+
+
+def _none(equation):
+    del equation
+    return []
+
+
+def _of_reduce_sum(equation):
+    return [(axis,) for axis in equation.params["axes"]]
+
+
+def _of_dot_general(equation):
+    contracted, _ = equation.params["dimension_numbers"]
+    return list(zip(*contracted))
+
+
+def _of_convolution(equation):
+    """The gradient of a kernel: there the features are the rows."""
+    groups = ("feature_group_count", "batch_group_count")
+    if any(equation.params[name] > 1 for name in groups):
+        return []
+    numbers = equation.params["dimension_numbers"]
+    return [(numbers.lhs_spec[1], numbers.rhs_spec[1])]
+
+
+def _of_scatter(equation):
+    """The gradient of a table that rows were looked up in."""
+    numbers = equation.params["dimension_numbers"]
+    if 0 in numbers.update_window_dims or numbers.operand_batching_dims:
+        return []
+    _, indices, _ = equation.invars
+    return [(None, 0, 0)] if len(indices.aval.shape) > 1 else []
+
+
+_SUMS = {
+    "conv_general_dilated": _of_convolution,
+    "dot_general": _of_dot_general,
+    "reduce_sum": _of_reduce_sum,
+    "scatter-add": _of_scatter,
+}
+
+
+def _is_zeros(equation):
+    if equation is None or equation.primitive.name != "broadcast_in_dim":
+        return False
+    (value,) = equation.invars
+    return isinstance(value, Literal) and value.val == 0
 
 
 def _is_linear(equation):

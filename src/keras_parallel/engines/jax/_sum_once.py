@@ -21,6 +21,8 @@ from keras_parallel.engines.jax._row_sums import ADD
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._row_sums import RowSums
 from keras_parallel.engines.jax._row_sums import Values
+from keras_parallel.engines.jax._row_sums import all_values
+from keras_parallel.engines.jax._row_sums import called_by
 from keras_parallel.engines.jax._row_sums import run_equation
 
 
@@ -39,7 +41,7 @@ def _evaluate(closed: ClosedJaxpr, args, rows):
     for equation in jaxpr.eqns:
         operands = list(map(values.read, equation.invars))
         carried = _carried_sums(equation, rows)
-        inside = _called(equation)
+        inside = called_by(equation)
         if carried:
             results = _scan(equation, operands, carried, values, rows)
         elif _adds_up(equation, sums, rows):
@@ -67,15 +69,8 @@ def _is_changed(closed, rows):
     return any(
         _carried_sums(equation, rows)
         or _adds_up(equation, sums, rows)
-        or (_called(equation) and _is_changed(_called(equation), rows))
+        or (called_by(equation) and _is_changed(called_by(equation), rows))
         for equation in closed.jaxpr.eqns
-    )
-
-
-def _called(equation):
-    """The function that was compiled by itself, if `equation` calls one."""
-    return (
-        equation.params["jaxpr"] if equation.primitive.name == "jit" else None
     )
 
 
@@ -139,7 +134,7 @@ def _scan(equation, operands, carried, values, rows):
     def turn(carry, xs):
         # What a sum was before is not asked for, so that is not computed.
         held = [start[i] if i in carried else c for i, c in enumerate(carry)]
-        inner = _all_values(body, [*consts, *held, *xs])
+        inner = all_values(body, [*consts, *held, *xs])
         outputs = list(map(inner.read, body.jaxpr.outvars))
         for i, terms in carried.items():
             outputs[i] = carry[i]
@@ -163,14 +158,6 @@ def _scan(equation, operands, carried, values, rows):
             values.by_device[equation.outvars[i]] = last[i]
             last[i] = last[i].sum(0)
     return [*last, *ys]
-
-
-def _all_values(closed, args):
-    jaxpr, values = closed.jaxpr, Values(closed, args)
-    made = [variable for e in jaxpr.eqns for variable in e.outvars]
-    every = jaxpr.replace(outvars=made)
-    values.write(made, eval_jaxpr(every, closed.consts, *args))
-    return values
 
 
 def _only_first(value, rows):
