@@ -41,7 +41,7 @@ def main():
     if not check.devices():
         return 2
     check.together([p for p in PARTS if not p.alone])
-    check.together([p for p in PARTS if p.alone], lanes=1)
+    check.together([p for p in PARTS if p.alone], alone=True)
     print("\n".join(["", *report.table(check.rows)]))
     for text in check.texts:
         print(f"\n{text}")
@@ -133,10 +133,12 @@ class _Check:
         _cannot_run(f"{why}\n{hint}\nTo try it: --virtual-devices 2")
         return False
 
-    def together(self, parts, lanes=None):
+    def together(self, parts, alone=False):
         """Runs parts, some at the same time; keeps the order of the table."""
         chosen = [p for p in parts if p.name in self._options.parts]
-        lanes = lanes or max(self._options.lanes, 1)
+        # On virtual devices no time is judged.
+        one = alone and not self._tiny
+        lanes = 1 if one else max(self._options.lanes, 1)
         with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
             for part, outcome in zip(chosen, pool.map(self._try, chosen)):
                 self._take(part, outcome)

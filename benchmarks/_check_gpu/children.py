@@ -14,6 +14,7 @@ from _check_gpu import findings
 
 _CHILD = pathlib.Path(__file__).with_name("child.py")
 _LINES_KEPT = 12
+_UNKNOWN_FLAG = "XLA does not know one of its flags"
 
 # XLA chooses among kernels by timing them, so that two compilations round
 # differently; with this it does not. It is for comparisons only.
@@ -56,7 +57,7 @@ def run(part, limit, tiny, options=None, environment=None, top=True):
     order = json.dumps({"part": part, "tiny": tiny, "options": options or {}})
     outcome = _run(order, limit, environment, top)
     flags = environment.get("XLA_FLAGS", "")
-    if "Unknown flag" in outcome.log and DETERMINISTIC in flags:
+    if outcome.problem == _UNKNOWN_FLAG and DETERMINISTIC in flags:
         without = {**environment, "XLA_FLAGS": flags.replace(DETERMINISTIC, "")}
         left = limit - outcome.seconds
         outcome = _run(order, left, without, top)
@@ -80,7 +81,9 @@ def _run(order, limit, environment, top):
             problem = _wait(process, limit, top)
         lines = log.read_text(errors="replace").strip().splitlines()
         rows, data, texts = findings.read(found)
-    if problem == "error":
+    if problem and any("Unknown flag" in line for line in lines):
+        problem = _UNKNOWN_FLAG
+    elif problem == "error":
         problem = (lines or ["no message"])[-1][:400]
     seconds = time.perf_counter() - began
     log = "\n".join(lines[-_LINES_KEPT:])

@@ -74,9 +74,15 @@ def check_visible_devices(found, tiny, visible):
     cases = [[], [first]]
     if len(visible) > 1:
         cases.append([visible[1], first])
+    if tiny:
+        del cases[1:-1]
     for case in cases:
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(case)}
+        if not case:
+            # Who asks JAX for GPUs gets an error of JAX where there is none.
+            environment.pop("JAX_PLATFORMS", None)
         if tiny:
+            environment["JAX_PLATFORMS"] = "cpu"
             environment["KERAS_PARALLEL_VIRTUAL_DEVICES"] = str(len(case) or "")
         outcome = children.run(
             "devices-of", _LIMIT, tiny, environment=environment, top=False
@@ -91,9 +97,11 @@ def _judge(found, case, outcome):
     found.judge(f"{setting}: GPUs", gpus, expected, gpus == expected)
     if case:
         trained = outcome.data.get("trained", outcome.problem)
-        found.judge(f"{setting}: gpus={len(case)} trains", trained, "yes", trained == "yes")
+        what = f"{setting}: gpus={len(case)} trains"
+        found.judge(what, trained, "yes", trained == "yes")
         return
-    for asked, error in outcome.data.get("errors", {"": outcome.problem}).items():
+    errors = outcome.data.get("errors", {"it ended": outcome.problem})
+    for asked, error in errors.items():
         found.judge(
             f"{setting}: {asked}",
             error,
@@ -137,6 +145,8 @@ def devices_of(found, tiny):
 def check_scopes(found, tiny):
     """Scopes over `gpu:0` and `cpu:0`."""
     del tiny
+    # No device is needed to look, and none is started.
+    os.environ.pop("KERAS_PARALLEL_VIRTUAL_DEVICES", None)
     import keras_parallel as kp
 
     if not hasattr(kp, "device_scope"):

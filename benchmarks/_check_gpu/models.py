@@ -43,9 +43,9 @@ def dense(tiny=False, dropout=0.2):
     return _compiled(inputs, layers.Dense(10)(x))
 
 
-def lstm(tiny=False, dropout=0.2):
+def lstm(tiny=False, dropout=0.2, cudnn="auto"):
     inputs = keras.Input((6 if tiny else 48, 8 if tiny else 32))
-    x = layers.LSTM(4 if tiny else 64)(inputs)
+    x = layers.LSTM(4 if tiny else 64, use_cudnn=cudnn)(inputs)
     return _compiled(inputs, layers.Dense(10)(layers.Dropout(dropout)(x)))
 
 
