@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -21,10 +22,10 @@ from _check_gpu import children
 from _check_gpu import needs
 from _check_gpu import report
 from _check_gpu.parts import DEVICES
+from _check_gpu.parts import FAULT
 from _check_gpu.parts import PARTS
 from _check_gpu.parts import WHOLE
 
-_FAULT = "CHECK_GPU_FAULT"
 # A part is not begun with less.
 _LEAST_SECONDS = 15
 
@@ -36,6 +37,8 @@ def main():
         return _cannot_run(f"{sys.executable} lacks: {', '.join(missing)}")
     if options.lacking:
         return 0
+    # As Ctrl-C does, so that no child stays on a GPU.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     check = _Check(options)
     check.say(f"{sys.executable}, parts: {', '.join(options.parts)}")
     if not check.devices():
@@ -140,8 +143,12 @@ class _Check:
         one = alone and not self._tiny
         lanes = 1 if one else max(self._options.lanes, 1)
         with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
-            for part, outcome in zip(chosen, pool.map(self._try, chosen)):
-                self._take(part, outcome)
+            try:
+                for part, outcome in zip(chosen, pool.map(self._try, chosen)):
+                    self._take(part, outcome)
+            except BaseException:
+                children.end_all()
+                raise
 
     def _try(self, part):
         if WHOLE - self.seconds() < _LEAST_SECONDS:
@@ -194,7 +201,7 @@ def _environment(options):
     }
     environment.pop("KERAS_PARALLEL_VIRTUAL_DEVICES", None)
     if options.plant_fault:
-        environment[_FAULT] = "1"
+        environment[FAULT] = "1"
     platforms = environment.get("JAX_PLATFORMS", "")
     if options.virtual_devices:
         count = str(options.virtual_devices)

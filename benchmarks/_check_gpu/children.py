@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from _check_gpu import findings
@@ -19,6 +20,17 @@ _UNKNOWN_FLAG = "XLA does not know one of its flags"
 # XLA chooses among kernels by timing them, so that two compilations round
 # differently; with this it does not. It is for comparisons only.
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+_running = set()
+_over = threading.Event()
+
+
+def end_all():
+    """Ends all children, and those that would be started after them."""
+    _over.set()
+    for process in list(_running):
+        _kill(process, True)
 
 
 @dataclasses.dataclass
@@ -78,7 +90,9 @@ def _run(order, limit, environment, top):
                 env=dict(environment),
                 start_new_session=top,
             )
-            problem = _wait(process, limit, top)
+            _running.add(process)
+            problem = _wait(process, 0 if _over.is_set() else limit, top)
+            _running.discard(process)
         lines = log.read_text(errors="replace").strip().splitlines()
         rows, data, texts = findings.read(found)
     if problem and any("Unknown flag" in line for line in lines):
@@ -104,6 +118,11 @@ def _wait(process, limit, top):
 
 
 def _end(process, top):
+    _kill(process, top)
+    process.wait()
+
+
+def _kill(process, top):
     try:
         if top:
             os.killpg(process.pid, signal.SIGKILL)
@@ -111,4 +130,3 @@ def _end(process, top):
             process.kill()
     except ProcessLookupError:
         pass
-    process.wait()

@@ -2,13 +2,12 @@
 
 import os
 
+from _check_gpu.parts import FAULT
+
 import keras_parallel as kp
 
 import jax
 import keras
-
-# Set to see that the parts fail where something is wrong.
-FAULT = "CHECK_GPU_FAULT"
 
 
 def gpus():
