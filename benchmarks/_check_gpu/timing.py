@@ -1,0 +1,141 @@
+"""Time of our training on one GPU against plain Keras, paired in turn."""
+
+import contextlib
+import random
+import statistics
+import time
+
+from _check_gpu import parallel
+from _data_parallel import ratios
+from _data_parallel import keras_models
+from _data_parallel.keras_models import compile_model
+from _data_parallel.keras_models import make_model
+from _data_parallel.workloads import WORKLOADS
+
+import jax
+from keras.src.backend.jax import trainer as keras_trainer
+
+HOST_RATIO = 0.75
+# The median of few rounds, so that the interval is wide: `data_parallel.py`
+# holds the upper end of it to 1.02.
+STEP_RATIO = 1.05
+
+_ROUNDS, _TINY_ROUNDS = 7, 2
+# Enough rows of a batch to keep a GPU busy, and batches of a turn.
+_SIZES = {"mlp": (4096, 16), "cnn": (1024, 8), "transformer": (1024, 8)}
+_SECONDS = 12
+_BLOCKS = 4
+
+
+def check_host_cost(found, tiny):
+    """`fit` with the compiled step replaced by one that does nothing."""
+    workload = WORKLOADS["host-bound"]
+    if tiny:
+        workload = workload.at_batch(32, 4)
+    pair = _pair(workload)
+    for model in pair.values():
+        with _replaced(keras_trainer, "jit", _Nothing):
+            model.make_train_function(force=True)
+            _fit(model, workload, *workload.at_batch(32, 1).data())
+    seconds = _rounds(pair, workload, tiny)
+    _report(found, "host cost", pair, workload, seconds, HOST_RATIO, 1e-6, "us")
+
+
+def check_step_time(found, tiny):
+    """A turn of `fit` until the device is done."""
+    # All 12 of them take longest to compile.
+    keras_models.BLOCKS = _BLOCKS
+    for name, (batch, steps) in _SIZES.items():
+        if tiny and name != "mlp":
+            continue  # The others take long to compile.
+        if tiny:
+            batch, steps = 16, 2
+        workload = WORKLOADS[name].at_batch(batch, steps)
+        pair = _pair(workload)
+        seconds = _rounds(pair, workload, tiny)
+        _report(found, name, pair, workload, seconds, STEP_RATIO, 1e-3, "ms")
+
+
+def _pair(workload):
+    """Plain Keras and ours, compiled."""
+    pair = {}
+    for who in ("keras", "ours"):
+        model = make_model(workload)
+        compile_model(model, workload)
+        if who == "ours":
+            model = parallel.data_parallel(model, 1)
+        pair[who] = model
+    return pair
+
+
+def _rounds(pair, workload, tiny):
+    """Seconds per step, by who and the number of the round."""
+    x, y = workload.data()
+    order = random.Random(0)
+    # What the first runs still have to set up is not counted.
+    for model in pair.values():
+        _fit(model, workload, x, y)
+    seconds = {who: {} for who in pair}
+    began = time.perf_counter()
+    for number in range(_TINY_ROUNDS if tiny else 10 * _ROUNDS):
+        if number >= _ROUNDS and time.perf_counter() - began > _SECONDS:
+            break
+        for who in order.sample(sorted(pair), len(pair)):
+            start = time.perf_counter()
+            _fit(pair[who], workload, x, y)
+            took = time.perf_counter() - start
+            seconds[who][number] = took / (len(x) // workload.batch)
+    return seconds
+
+
+def _fit(model, workload, x, y):
+    # Shuffling takes longer than a step of a GPU.
+    model.fit(x, y, batch_size=workload.batch, shuffle=False, verbose=0)
+    parallel.wait_for(model)
+
+
+def _report(found, name, pair, workload, seconds, bound, unit, unit_name):
+    shown = {
+        who: f"{ratios.spread(list(of.values()), unit)} {unit_name}"
+        for who, of in seconds.items()
+    }
+    paired = ratios.paired(seconds["ours"], seconds["keras"])
+    low, high = ratios.interval(paired)
+    middle = statistics.median(paired)
+    text = (
+        f"{middle:.3f} [{low:.3f} to {high:.3f}]: {shown['ours']}, "
+        f"plain Keras {shown['keras']}, {len(paired)} rounds, "
+        f"batch {workload.batch}"
+    )
+    what = f"{name} per step: ratio of medians to plain Keras, 1 GPU"
+    if parallel.is_virtual():
+        found.show(what, text)
+        # No time is judged here: that both trained alike is.
+        counts = [int(model.optimizer.iterations) for model in pair.values()]
+        same = counts[0] == counts[1] and all(p > 0 for p in paired)
+        found.judge(f"{name}: steps of both", counts, "equal", same)
+        return
+    found.judge(what, text, f"at most {bound}", middle <= bound)
+
+
+class _Nothing:
+    """The step, run once; afterwards it hands back the state it is given."""
+
+    def __init__(self, function, **arguments):
+        self._step = jax.jit(function, **arguments)
+        self._logs = None
+
+    def __call__(self, state, data):
+        if self._logs is None:
+            self._logs, state = self._step(state, data)
+        return self._logs, state
+
+
+@contextlib.contextmanager
+def _replaced(module, name, value):
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
