@@ -1,5 +1,7 @@
 """Gradients cross once: of loops, and of layers that are called twice, too."""
 
+import itertools
+
 import jax
 import keras
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 from keras import layers
 
 import keras_parallel as kp
+from keras_parallel.engines.jax._row_sums import Rows
+from keras_parallel.engines.jax._sum_once import summed_once
 from tests import models
 from tests.compiled import collectives_of_step
 
@@ -251,3 +255,66 @@ def test_gradients_cross_once(name):
 def test_what_a_loop_looks_at_crosses_in_each_turn():
     found, _ = collectives("a_sum_that_is_looked_at")
     assert TIME in [c.count for c in found]
+
+
+# Where the sums of each device are not the sum of all rows
+
+
+def recurrent_in_float16():
+    return [layers.LSTM(6, dtype="mixed_float16")]
+
+
+def twice_in_float16():
+    shared = layers.Dense(6, dtype="mixed_float16")
+    return [layers.Flatten(), lambda x: shared(x) + shared(2 * x)]
+
+
+@pytest.mark.parametrize("make", [recurrent_in_float16, twice_in_float16])
+def test_the_same_steps_overflow(make):
+    """A half of the rows may fit into float16 where all of them do not."""
+
+    def scales(devices):
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((4, 6))
+        outputs = layers.Dense(1, trainable=False)(applied(make(), inputs))
+        model = keras.Model(inputs, outputs)
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(1e-3),
+            initial_scale=1024,
+            dynamic_growth_steps=1,
+        )
+        model.compile(optimizer, "mse")
+        if devices:
+            model = kp.data_parallel(model, devices)
+        x, y = np.full((64, 4, 6), 20.0), np.full((64, 1), 30.0)
+        found = []
+        for _ in range(6):
+            model.train_on_batch(x, y)
+            found.append(float(optimizer.dynamic_scale))
+        return found
+
+    one = scales(None)
+    assert any(after < before for before, after in itertools.pairwise(one))
+    assert scales(8) == one
+
+
+def test_a_weight_that_is_used_very_often_in_a_turn():
+    """More often than Python calls functions in functions."""
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("batch",))
+
+    def loss(w, x):
+        def turn(h, now):
+            # A use of its own each time, as an unrolled network has.
+            for _ in range(500):
+                h = jax.lax.tanh(h @ jax.lax.reshape(w, (5, 5)) + now)
+            return h, None
+
+        h, _ = jax.lax.scan(turn, jax.numpy.zeros((ROWS, 5)), x)
+        return h.sum()
+
+    w, x = np.full(25, 0.1), np.ones((2, ROWS, 5))
+    step = jax.grad(loss)
+    traced = jax.make_jaxpr(
+        lambda *args: summed_once(step, args, Rows(ROWS, mesh))
+    )(w, x)
+    assert "shard_map" in str(traced)

@@ -620,3 +620,21 @@ def test_the_order_of_keras_is_foreseen():
     assert [order == sorted(order) for order in foreseen] == (
         [False] * 3 + [True] * 2
     )
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_a_generator_that_fills_one_buffer_again(devices):
+    """All batches of an execution are read before the first is used."""
+
+    def batches():
+        buffer = np.empty((8, 2), "float32")
+        for i in range(6):
+            buffer[:] = i
+            yield (buffer,)
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(steps_per_execution=3)
+    model.set_weights([np.ones((2, 1)), np.zeros(1)])
+    parallel = keras_parallel.data_parallel(model, devices)
+    found = parallel.predict(batches(), verbose=0)
+    assert np.unique(found).tolist() == [2.0 * i for i in range(1, 6)]

@@ -339,3 +339,51 @@ def test_a_cell_run_again_leaks_nothing(cell):
 
     run()
     assert run() == run()
+
+
+# Arrays that are the same
+
+
+def test_a_variable_that_was_given_the_array_of_another():
+    """`a.assign(b)` leaves two variables with one array."""
+    model = helpers.seeded(make_model)
+    parallel = kp.data_parallel(model, 2)
+    first, *_, last = model.layers
+    target = keras.Variable(first.kernel)
+    model.target = target
+    for batch in (slice(0, 8), slice(8, 16), slice(16, 24)):
+        target.assign(first.kernel)
+        kept = np.array(target)
+        parallel.train_on_batch(X[batch], Y[batch])
+        np.testing.assert_array_equal(target, kept)
+    assert np.abs(first.kernel - kept).max() > 0
+    # Two that the step takes.
+    last.bias.assign(last.kernel[0] * 0)
+    model.layers[1].gamma.assign(model.layers[1].beta)
+    parallel.fit(X, Y, batch_size=8, verbose=0)
+    callback = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda *_, **__: model.layers[1].gamma.assign(
+            model.layers[1].beta
+        )
+    )
+    parallel.fit(X, Y, batch_size=8, verbose=0, callbacks=[callback])
+    assert_at_home(parallel)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_averages_of_weights_that_plain_keras_has_left(devices):
+    def trained():
+        model = helpers.seeded(make_model)
+        model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+        model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
+        return model
+
+    model = trained()
+    # Plain Keras raises where it goes on with one array in two variables.
+    expected = trained()
+    for v in expected.optimizer.variables:
+        v.assign(np.array(v))
+    options = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    expected.fit(X, Y, **options)
+    kp.data_parallel(model, devices).fit(X, Y, **options)
+    helpers.assert_close(helpers.state_of(expected), helpers.state_of(model))

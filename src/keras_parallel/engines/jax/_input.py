@@ -6,6 +6,9 @@ ahead of the step. Here each device is sent its own rows instead, as early.
 
 import inspect
 
+import jax
+import numpy as np
+
 # Keras's generator that looks one batch ahead, and its argument.
 _LOOK_AHEAD = "_one_batch_ahead_iterator"
 _NUMPY_BATCHES = "numpy_iterator"
@@ -16,10 +19,14 @@ class Input:
 
     Args:
         prepare: Applied to each batch; places it.
+        several: Whether several batches are read before the first is used: a
+            generator may give the same arrays again, with other values.
     """
 
-    def __init__(self, prepare):
+    def __init__(self, prepare, several):
         self._prepare = prepare
+        if several:
+            self._prepare = lambda batch: prepare(_copied(batch))
         self._given = None
         self._batches = iter(())
 
@@ -33,6 +40,12 @@ class Input:
             else:
                 self._batches = _one_ahead(map(self._prepare, numpy_batches))
         return self._batches
+
+
+def _copied(batch):
+    return jax.tree.map(
+        lambda x: x.copy() if isinstance(x, np.ndarray) else x, batch
+    )
 
 
 def _behind_look_ahead(iterator):

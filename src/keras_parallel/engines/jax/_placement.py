@@ -58,10 +58,7 @@ class Placement:
 
     def _make_senders(self, leaves, key):
         """A function for each leaf; none if there are leaves of other kinds."""
-        if any(
-            k is None or k[1].kind not in _PLAIN_KINDS or not k[1].isnative
-            for k in key
-        ):
+        if not all(k is not None and _is_plain(k[1]) for k in key):
             return ()
         shardings = self._shardings_of(leaves)
         if self._leaves_numpy:
@@ -125,6 +122,11 @@ def _sender(array, sharding):
         return pxla.batched_device_put(aval, sharding, shards, devices)
 
     return send
+
+
+def _is_plain(dtype):
+    # Not long doubles, which JAX has none of.
+    return dtype.kind in _PLAIN_KINDS and dtype.itemsize <= 8 and dtype.isnative
 
 
 def _unchanged(array):

@@ -32,6 +32,8 @@ _LINEAR_IN_ONE = frozenset(
         "transpose",
     }
 )
+# From one dtype to a wider one that ends where it does.
+_CONVERSIONS = frozenset({("bfloat16", "float32")})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,9 +163,30 @@ class RowSums:
 
     def by_device(self, atom, values: Values):
         """What the rows of each device add to the sum `atom`."""
-        if atom not in values.by_device:
-            values.by_device[atom] = self._by_device(atom, values)
+        # In a loop, as a chain of sums may be longer than Python's stack.
+        waiting = [atom]
+        while waiting:
+            missing = [
+                v
+                for v in self._terms_of(waiting[-1])
+                if v not in values.by_device
+            ]
+            if missing and waiting[-1] not in values.by_device:
+                waiting += missing
+            else:
+                term = waiting.pop()
+                if term not in values.by_device:
+                    values.by_device[term] = self._by_device(term, values)
         return values.by_device[atom]
+
+    def _terms_of(self, atom):
+        """The sums that the sum `atom` is made of."""
+        if atom not in self._made_by or atom in self._inside:
+            return []
+        equation = self._made_by[atom]
+        if self._summed_dims(equation) is not None:
+            return []
+        return list(filter(self.is_sum, equation.invars))
 
     def _by_device(self, atom, values):
         equation = self._made_by[atom]
@@ -178,7 +201,7 @@ class RowSums:
             return _on_each_device(run, operands, dims, self._rows)
         sums = list(map(self.is_sum, equation.invars))
         operands = [
-            self.by_device(v, values) if is_sum else values.read(v)
+            values.by_device[v] if is_sum else values.read(v)
             for v, is_sum in zip(equation.invars, sums)
         ]
         axes = tuple(0 if is_sum else None for is_sum in sums)
@@ -294,6 +317,8 @@ def _is_linear(equation):
         # Anything else at the borders would count once for each device.
         return isinstance(others[0], Literal) and others[0].val == 0
     if equation.primitive.name == "convert_element_type":
+        # Others overflow or wrap around in the sum of all rows, and would not
+        # in the sums of each device.
         before, after = operand.aval.dtype, equation.outvars[0].aval.dtype
-        return jax.numpy.promote_types(before, after) == after
+        return (before.name, after.name) in _CONVERSIONS
     return True

@@ -81,6 +81,7 @@ class StepState:
             variable._value = array
 
     def _on_every_device(self, held):
+        held = _each_once(held)
         shardings = self._shardings or [self._on_each] * len(held)
         arrays = [
             self._replica_of(variable, value)
@@ -100,7 +101,7 @@ class StepState:
             )
             for i, array in zip(missing, placed):
                 arrays[i] = array
-        return _each_once(arrays)
+        return arrays
 
     def _replica_of(self, variable, value):
         if self._is_replicated(value):
@@ -133,19 +134,28 @@ def home_copy(replicated, home):
 
 
 def _each_once(arrays):
-    """The same arrays, with a copy for each that is there again.
+    """The same arrays, with a copy for each whose buffer is there again.
 
-    A step consumes what it takes, and an optimizer with averages of the
-    weights leaves weights and averages with the same arrays.
+    A step consumes what it takes, and `a.assign(b)` leaves two variables with
+    one array, as averages of the weights do at the end of a training.
     """
-    if len({*map(id, arrays)}) == len(arrays):
+    buffers = list(map(_buffer_of, arrays))
+    if len({*buffers}) == len(buffers):
         return arrays
     seen, once = set(), []
-    for array in arrays:
-        repeated = id(array) in seen and not array.is_deleted()
-        once.append(array.copy() if repeated else array)
-        seen.add(id(array))
+    for array, buffer in zip(arrays, buffers):
+        once.append(array.copy() if buffer in seen else array)
+        seen.add(buffer)
     return once
+
+
+def _buffer_of(array):
+    """What tells the memory of an array from that of others."""
+    if not isinstance(array, jax.Array) or not array.size or array.is_deleted():
+        return object()
+    if len(array.sharding.device_set) > 1:
+        return id(array)
+    return next(iter(array.devices())), array.unsafe_buffer_pointer()
 
 
 def _nothing():

@@ -165,9 +165,10 @@ def _on_replicas(model, kind):
     function = getattr(model, f"{kind}_function")
     states = model._keras_parallel.states
     replicas = model._keras_parallel.replicas
-    source = Input(model._keras_parallel.batch_preparation(model, kind))
     # Keras makes another function for several steps, which reads how many.
     several = model.steps_per_execution > 1
+    prepare = model._keras_parallel.batch_preparation(model, kind)
+    source = Input(prepare, several)
 
     def step(_, iterator):
         # All batches come first: what makes them may use this very model, and
