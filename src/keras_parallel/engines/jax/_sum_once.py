@@ -6,6 +6,11 @@ partitioner adds that up over the devices in each turn: in 64 time steps the
 gradients cross 64 times. Those of a layer that is called twice cross twice.
 Here each device keeps sums of its own until everything is added.
 
+Found are those sums that a `scan` carries, and those that are added up outside
+of loops, in functions that are compiled by themselves too. Within `cond`,
+`jax.checkpoint` and a loop in a loop, and for convolutions in groups, XLA does
+what it does.
+
 The traced step is run anew for that, equation by equation (docs.jax.dev,
 "Writing custom interpreters in JAX").
 """
