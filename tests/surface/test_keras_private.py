@@ -183,3 +183,16 @@ def test_the_global_seed_generator_is_the_one_that_is_put_back():
     before = seeds.state.numpy()
     keras.random.normal(())
     assert (seeds.state.numpy() != before).any()
+
+
+def test_what_keras_keeps_for_the_process_is_put_back():
+    before = _keras.global_attributes()
+    assert before["object_name_uids"] is not None
+    with keras.StatelessScope(initialize_variables=False):
+        keras.layers.Dense(1).build((1, 1))
+    assert _keras.global_attributes()["uninitialized_variables"]
+    keras.random.uniform((1,))
+    assert _keras.global_attributes()["global_seed_generator"] is not None
+    _keras.set_global_attributes(before)
+    assert _keras.global_attributes() == before
+    _keras.global_attributes()["uninitialized_variables"].clear()

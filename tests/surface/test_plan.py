@@ -238,3 +238,54 @@ def test_an_engine_that_cannot_trace_still_plans(monkeypatch):
     purposes = [c.purpose.split(" '")[0] for c in given.collectives]
     assert purposes[:3] == ["gradients", "statistics of", "losses"]
     assert len(given.notes) == 2
+
+
+class Unfinished(keras.Model):
+    """Builds a layer in training only, counts its calls, and keeps a value."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.aux = layers.Dense(4), layers.Dense(4)
+        self.calls, self.last, self.seen = 0, None, []
+
+    def call(self, x, training=False):
+        self.last, self.calls = self.first(x), self.calls + 1
+        self.seen.append(self.last)
+        return self.last + self.aux(x) if training else self.last
+
+
+def test_a_layer_that_is_built_in_training_is_not_built_by_a_plan():
+    model = Unfinished()
+    x = np.ones((16, 6), "float32")
+    with pytest.warns(UserWarning, match="unbuilt"):
+        model(x[:2])
+    model.compile("sgd", "mse")
+    parallel = keras_parallel.data_parallel(model, 2)
+    expected, last, calls = parallel.predict(x), model.last, model.calls
+    uids = keras.backend.get_uid("dense")
+    given = keras_parallel.plan(parallel, 16)
+    assert keras.backend.get_uid("dense") == uids + 1
+    assert (model.last is last, model.calls) == (True, calls)
+    assert len(model.seen) == calls and not model.aux.built
+    assert all(v.value is not None for v in model.variables)
+    assert np.array_equal(parallel.predict(x), expected)
+    share = given.shares[0]
+    assert (share.weights, share.activations) == (4 * 7 * 4, None)
+    assert f"Not built yet: {model.aux.name!r}." in "\n".join(given.notes)
+    assert "layers that the first batch builds" in "\n".join(given.notes)
+    parallel.fit(x, x[:, :4], verbose=0)
+    given = keras_parallel.plan(parallel, 16)
+    assert given.shares[0].weights == 2 * share.weights
+    assert given.shares[0].activations > 0
+    assert "built" not in "\n".join(given.notes)
+
+
+def test_a_model_with_a_wrong_build_is_not_built_by_a_plan():
+    model = Unfinished()
+    with pytest.warns(UserWarning, match="unbuilt"):
+        model.build((None, 6))
+    model.compile("sgd", "mse")
+    given = plan(model=model)
+    assert model.variables == [] and given.shares[0].weights == 0
+    names = f"{model.first.name!r}, {model.aux.name!r}"
+    assert f"Not built yet: {names}." in "\n".join(given.notes)

@@ -79,3 +79,27 @@ def global_seed_generator():
     from keras.src.backend.common import global_state
 
     return global_state.get_global_attribute("global_seed_generator")
+
+
+# What Keras keeps for the whole process and a trace of a model may change.
+_GLOBAL_ATTRIBUTES = (
+    "global_seed_generator",
+    "object_name_uids",
+    "uninitialized_variables",
+)
+
+
+def global_attributes() -> dict:
+    """What Keras keeps for the whole process; `None` if not made yet."""
+    from keras.src.backend.common import global_state
+
+    get = global_state.get_global_attribute
+    return {name: get(name) for name in _GLOBAL_ATTRIBUTES}
+
+
+def set_global_attributes(attributes: dict) -> None:
+    """Puts back what `global_attributes` returned."""
+    from keras.src.backend.common import global_state
+
+    for name, value in attributes.items():
+        global_state.set_global_attribute(name, value)

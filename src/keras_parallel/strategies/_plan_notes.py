@@ -9,14 +9,14 @@ from keras_parallel.strategies._sizes import size_of
 _OWN_METHODS = ("train_step", "compute_loss")
 
 
-def notes(state, model, layout, outline, slots, metrics):
+def notes(state, model, layout, trace, slots, metrics):
     """The notes of a plan of data parallelism, in order.
 
     Args:
         state: The `DataParallelState` of the model.
         model: The parallel model.
         layout: How the rows lie.
-        outline: The engine's `Outline`, `None` if there is none.
+        trace: What came of tracing the model.
         slots: The optimizer's variables, `None` if they are not known.
         metrics: The size of each metric.
     """
@@ -39,15 +39,23 @@ def notes(state, model, layout, outline, slots, metrics):
             f"What {_listed(late)} will hold is not known before the first "
             "batch."
         )
-    if outline is None:
-        yield (
-            "The model cannot be traced for this batch before training, "
-            "because the shapes of its inputs are not known or do not fit: "
-            "activations are not estimated, and gradients are taken to cross "
-            "in the dtype of the weights."
-        )
+    yield from _of_trace(trace, layout)
     if layout.split and len(layout.per_device) > 1:
         yield from _of_crossings(state, model)
+
+
+def _of_trace(trace, layout):
+    if trace.outline is None:
+        yield (
+            f"The model cannot be traced for {layout.rows} rows, because "
+            f"{trace.why}: activations are not estimated, and gradients are "
+            "taken to cross in the dtype of the weights."
+        )
+    if trace.unbuilt:
+        yield (
+            f"Not built yet: {_listed(trace.unbuilt)}. What such layers will "
+            "hold is not counted, nor are their gradients."
+        )
 
 
 def _of_rows(state, layout):
