@@ -109,6 +109,15 @@ def test_masks_of_dropout_are_kept_for_each_row():
     assert 8 * 100 <= kept[1] - kept[0] <= 8 * 100 * 8
 
 
+def test_a_batch_as_long_as_a_layer_is_wide_is_estimated_as_its_neighbors():
+    dense = [layers.Dense(64, dtype="mixed_float16") for _ in range(4)]
+    model = keras.Sequential([keras.Input((64,)), *dense])
+    below, at, above = (
+        plan(2, rows, model).shares[0].activations for rows in (62, 64, 66)
+    )
+    assert 0 < at - below == above - at
+
+
 def test_an_uneven_batch_and_one_device_exchange_nothing():
     uneven, alone = plan(3, 16), plan(1, 16)
     assert uneven.collectives == alone.collectives == ()

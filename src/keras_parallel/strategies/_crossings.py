@@ -30,8 +30,9 @@ def collectives(model, outline, metrics) -> tuple[Collective, ...]:
         metrics: The size of each metric.
     """
     gradients = _gradients(model, outline)
+    merged = 0 if outline is None else outline.merged
     return (
-        Collective("all-reduce", "gradients", sum(gradients)),
+        Collective("all-reduce", "gradients", sum(gradients) + merged),
         *_statistics(model, outline, gradients),
         *_losses(model),
         *(

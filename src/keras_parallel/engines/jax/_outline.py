@@ -1,13 +1,16 @@
 """What a training step of a model computes, found by tracing: nothing runs."""
 
 import inspect
+from typing import Any
 
 import jax
 import keras
 from jax.extend.core import jaxpr_as_fun
 
 from keras_parallel.engines.jax._widths import ROWS
+from keras_parallel.engines.jax._widths import STATE
 from keras_parallel.engines.jax._widths import Reader
+from keras_parallel.engines.jax._widths import weight
 from keras_parallel.planning import Outline
 
 
@@ -31,8 +34,8 @@ def outline_of(model, rows, widths):
     updated = []
     traced = jax.make_jaxpr(_forward(model, updated))(trainable, others, inputs)
     # How each argument of the trace came about.
-    origins = [frozenset([i]) for i in range(len(trainable))]
-    origins += [frozenset()] * len(others)
+    origins: list[Any] = list(map(weight, range(len(trainable))))
+    origins += [STATE] * len(others)
     origins += [ROWS] * (len(traced.in_avals) - len(origins))
     reader = Reader(len(trainable), widths)
     reader.read(traced.jaxpr, origins)
@@ -45,6 +48,7 @@ def outline_of(model, rows, widths):
             sum(v is each for each in updated)
             for v in model.non_trainable_variables
         ),
+        merged=reader.merged,
     )
 
 
@@ -94,7 +98,9 @@ def _kept(traced, origins, trainable, rows):
         if variable in state or origin is None:
             continue  # A weight is there in any case, a constant never.
         aval = variable.aval
-        if any(n and n % rows == 0 for n in aval.shape):
+        # A copy of a weight in float16 may be as wide as the batch is long.
+        of_rows = origin == ROWS
+        if of_rows and any(n and n % rows == 0 for n in aval.shape):
             by_row += aval.size * aval.dtype.itemsize
         else:
             beside += aval.size * aval.dtype.itemsize
