@@ -128,6 +128,18 @@ def low_rank(shape, layer):
     return model
 
 
+def convolutions_in_groups():
+    return sequential(
+        (6, 6, 8),
+        layers.Conv2D(8, 3),
+        layers.Conv2D(16, 3, groups=4, padding="same"),
+        layers.DepthwiseConv2D(3, depth_multiplier=2),
+        layers.Conv2D(32, 1, groups=2),
+        layers.Flatten(),
+        layers.Dense(2),
+    )
+
+
 LOW_RANK = {
     "dense": ((40,), lambda: layers.Dense(30)),
     "convolution": ((5, 5, 8), lambda: layers.Conv2D(12, 3)),
@@ -158,7 +170,12 @@ CASES = {
     "batch_normalization": (normalized_images, pictures),
     "mixed_float16": (lambda: normalized_images("mixed_float16"), pictures),
     "mixed_bfloat16": (lambda: normalized_images("mixed_bfloat16"), pictures),
+    "bfloat16": (lambda: normalized_images("bfloat16"), pictures),
     "frozen": (frozen, pictures),
+    "groups": (
+        convolutions_in_groups,
+        lambda: (numbers(6, 6, 8), numbers(2)),
+    ),
     "called_twice": (called_twice, lambda: (numbers(6), numbers(6))),
     "several_metrics": (
         several_metrics,

@@ -17,6 +17,8 @@ class Outline:
             forward pass assigns it.
         merged: Size in which the gradients of values cross that several
             weights are merged into before rows meet them, in bytes.
+        gathered: Sizes of values of rows that each device needs whole, of
+            all rows together, in bytes.
     """
 
     row_activations: int
@@ -24,6 +26,7 @@ class Outline:
     gradients: tuple[int, ...]
     updates: tuple[int, ...]
     merged: int = 0
+    gathered: tuple[int, ...] = ()
 
     def activations(self, parts: int) -> int:
         """What one of `parts` devices keeps, each with rows of its own."""

@@ -3,6 +3,7 @@
 Found by looking at compiled steps; a test holds the two against each other.
 """
 
+import math
 from typing import Any
 
 import keras
@@ -17,15 +18,17 @@ from keras_parallel.strategies._sizes import size_of
 _SUMS_OF_STATISTICS = 6
 _OPERATIONS_OF_STATISTICS = 4
 _FLOAT = 4
+GROUPED = "rows, for grouped convolutions"
 # Losses of Keras that need sums over all rows before they divide them.
 _RATIOS = (keras.losses.Dice, keras.losses.Tversky)
 
 
-def collectives(model, outline, metrics) -> tuple[Collective, ...]:
+def collectives(model, parts, outline, metrics) -> tuple[Collective, ...]:
     """What crosses when each device has rows of its own.
 
     Args:
         model: The parallel model.
+        parts: The number of devices.
         outline: The engine's `Outline` of it, if there is one.
         metrics: The size of each metric.
     """
@@ -33,6 +36,7 @@ def collectives(model, outline, metrics) -> tuple[Collective, ...]:
     merged = 0 if outline is None else outline.merged
     return (
         Collective("all-reduce", "gradients", sum(gradients) + merged),
+        *_rows(parts, outline),
         *_statistics(model, outline, gradients),
         *_losses(model),
         *(
@@ -67,6 +71,12 @@ def _gradients(model, outline):
     return list(map(size_of, model.trainable_variables))
 
 
+def _rows(parts, outline):
+    if outline is not None and outline.gathered:
+        sizes = [-(-size // parts) for size in outline.gathered]
+        yield Collective("all-gather", GROUPED, sum(sizes), len(sizes))
+
+
 def _statistics(model, outline, gradients):
     weights = {id(v): i for i, v in enumerate(model.trainable_variables)}
     states = {id(v): i for i, v in enumerate(model.non_trainable_variables)}
@@ -79,7 +89,8 @@ def _statistics(model, outline, gradients):
         uses = int(layer.trainable)
         if outline is not None:
             uses = outline.updates[states[id(layer.moving_mean)]]
-        size = uses * _SUMS_OF_STATISTICS * size_of(layer.moving_mean)
+        channels = math.prod(layer.moving_mean.shape)
+        size = uses * _SUMS_OF_STATISTICS * _FLOAT * channels
         # Two of the sums are the gradients of these.
         for variable in (layer.gamma, layer.beta):
             if id(variable) in weights:

@@ -37,7 +37,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
     collectives = ()
     if crosses:
         collectives = (
-            *_crossings.collectives(model, outline, metrics),
+            *_crossings.collectives(model, len(devices), outline, metrics),
             *_crossings.new_weights(state.replicas, model, slots),
         )
     return Plan(

@@ -41,6 +41,7 @@ def notes(state, model, layout, trace, slots, metrics):
         )
     yield from _of_trace(trace, layout)
     if layout.split and len(layout.per_device) > 1:
+        yield from _of_grouped(trace)
         yield from _of_crossings(state, model)
 
 
@@ -85,6 +86,15 @@ def _of_slots(state, slots):
         "The optimizer's variables are in parts, one on each device, but for "
         f"{len(whole)} that do not divide, {size} bytes together."
     )
+
+
+def _of_grouped(trace):
+    if trace.outline is not None and trace.outline.gathered:
+        yield (
+            "For the gradients of convolutions in groups, the compiler brings "
+            "whole activations together on each device: an estimate is "
+            "listed, and it grows with rows."
+        )
 
 
 def _of_crossings(state, model):

@@ -49,6 +49,7 @@ def outline_of(model, rows, widths):
             for v in model.non_trainable_variables
         ),
         merged=reader.merged,
+        gathered=tuple(reader.gathered),
     )
 
 

@@ -55,6 +55,8 @@ class Reader:
         self._widths = widths
         # The bytes of an entry where rows are met, the widest.
         self._met = {}
+        # Of values of rows, in bytes, for all devices together.
+        self.gathered = []
 
     @property
     def widths_met(self):
@@ -95,6 +97,8 @@ class Reader:
             return list(map(_merged, zip(*branches), equation.outvars))
         if inner is not None and len(inner.invars) == len(origins):
             return self.read(inner, origins)
+        if name == "conv_general_dilated" and origins[0] == ROWS:
+            self._gather(equation)
         if ROWS in origins:
             for atom, reached in zip(equation.invars, origins):
                 self._meets_rows(atom.aval.dtype, reached)
@@ -109,6 +113,29 @@ class Reader:
                 self._meets_rows(equation.invars[i].aval.dtype, origins[i])
                 origins[i] = ROWS
         return self.read(params["jaxpr"].jaxpr, origins)
+
+    def _gather(self, equation):
+        """Notes what XLA's partitioner gathers for a grouped convolution.
+
+        For the gradients, it shares out a convolution by rows only if each
+        channel has a group of its own; a kernel of one entry is no
+        convolution to it. The gradient of the input may not be needed.
+        """
+        params = equation.params
+        groups, numbers = (
+            params["feature_group_count"],
+            params["dimension_numbers"],
+        )
+        x, kernel = (atom.aval for atom in equation.invars)
+        window = [kernel.shape[dim] for dim in numbers.rhs_spec[2:]]
+        if groups == 1 or math.prod(window) == 1:
+            return
+        y = equation.outvars[0].aval
+        features = (numbers.lhs_spec[1], numbers.out_spec[1])
+        for value, dim in zip((x, y), features):
+            if value.shape[dim] != groups:
+                width = self._widths.get(value.dtype.name, value.dtype.itemsize)
+                self.gathered.append(value.size * width)
 
     def _meets_rows(self, dtype, origin):
         # Only what has a derivative: no mask, no index.
