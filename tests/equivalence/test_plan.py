@@ -140,6 +140,13 @@ def convolutions_in_groups():
     )
 
 
+def quantized():
+    model = sequential((8,), layers.Dense(16), layers.Dense(2))
+    model.quantize("float8")
+    model.compile("sgd", "mse")
+    return model
+
+
 LOW_RANK = {
     "dense": ((40,), lambda: layers.Dense(30)),
     "convolution": ((5, 5, 8), lambda: layers.Conv2D(12, 3)),
@@ -172,6 +179,7 @@ CASES = {
     "mixed_bfloat16": (lambda: normalized_images("mixed_bfloat16"), pictures),
     "bfloat16": (lambda: normalized_images("bfloat16"), pictures),
     "frozen": (frozen, pictures),
+    "float8": (quantized, lambda: (numbers(8), numbers(2))),
     "groups": (
         convolutions_in_groups,
         lambda: (numbers(6, 6, 8), numbers(2)),

@@ -19,6 +19,7 @@ class Outline:
             weights are merged into before rows meet them, in bytes.
         gathered: Sizes of values of rows that each device needs whole, of
             all rows together, in bytes.
+        outputs: How many arrays the model returns.
     """
 
     row_activations: int
@@ -27,6 +28,7 @@ class Outline:
     updates: tuple[int, ...]
     merged: int = 0
     gathered: tuple[int, ...] = ()
+    outputs: int = 1
 
     def activations(self, parts: int) -> int:
         """What one of `parts` devices keeps, each with rows of its own."""

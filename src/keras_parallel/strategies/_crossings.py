@@ -36,9 +36,10 @@ def collectives(model, parts, outline, metrics) -> tuple[Collective, ...]:
     merged = 0 if outline is None else outline.merged
     return (
         Collective("all-reduce", "gradients", sum(gradients) + merged),
+        *_scales(model),
         *_rows(parts, outline),
         *_statistics(model, outline, gradients),
-        *_losses(model),
+        *_losses(model, outline),
         *(
             Collective("all-reduce", f"metric {name!r}", size, group="metrics")
             for name, size in metrics.items()
@@ -66,9 +67,32 @@ def new_weights(replicas, model, slots):
 
 
 def _gradients(model, outline):
+    variables = model.trainable_variables
+    sizes = map(size_of, variables)
     if outline is not None:
-        return outline.gradients
-    return list(map(size_of, model.trainable_variables))
+        sizes = outline.gradients
+    return [
+        0 if is_overwritten(variable) else size
+        for variable, size in zip(variables, sizes)
+    ]
+
+
+def is_overwritten(variable):
+    """Whether a step computes `variable` anew where others have a gradient.
+
+    Those are the scales of float8, and the maxima that they are made of.
+    """
+    return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+def _scales(model):
+    # A scale and a history of maxima for inputs, weights and gradients: two
+    # of the three are of rows.
+    count = sum(map(is_overwritten, model.trainable_variables)) // 3
+    if count:
+        yield Collective(
+            "all-reduce", "maxima for the scales of float8", _FLOAT * count
+        )
 
 
 def _rows(parts, outline):
@@ -89,7 +113,8 @@ def _statistics(model, outline, gradients):
         uses = int(layer.trainable)
         if outline is not None:
             uses = outline.updates[states[id(layer.moving_mean)]]
-        channels = math.prod(layer.moving_mean.shape)
+        mean: Any = layer.moving_mean
+        channels = math.prod(mean.shape)
         size = uses * _SUMS_OF_STATISTICS * _FLOAT * channels
         # Two of the sums are the gradients of these.
         for variable in (layer.gamma, layer.beta):
@@ -105,10 +130,10 @@ def _statistics(model, outline, gradients):
             )
 
 
-def _losses(model):
+def _losses(model, outline):
     if not model.compiled:
         return
-    losses = _sizes.number_of_losses(model)
+    losses = _sizes.number_of_losses(model, outline)
     # The sum of the values, and that of the weights.
     sums = 2 * losses
     for loss in keras.tree.flatten(model.loss):

@@ -31,7 +31,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
         activations = outline.activations(parts)
     weights = sum(map(size_of, model.trainable_variables))
     non_trainable = sum(map(size_of, model.non_trainable_variables))
-    non_trainable += _sizes.of_loss_trackers(model)
+    non_trainable += _sizes.of_loss_trackers(model, outline)
     non_trainable += sum(metrics.values())
     crosses = layout.split and len(devices) > 1 and model.trainable_variables
     collectives = ()

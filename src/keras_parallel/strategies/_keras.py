@@ -67,11 +67,25 @@ def metrics_to_build(compile_metrics) -> list:
     ]
 
 
+def loss_trackers(model: keras.Model) -> list:
+    """The mean of the loss, and that of each output once they are made."""
+    losses = getattr(model, "_compile_loss", None)
+    return [model._loss_tracker, *getattr(losses, "metrics", [])]
+
+
 def is_loss_tracker(model: keras.Model, metric) -> bool:
     """Whether `metric` is the mean of the loss, or of that of one output."""
-    losses = getattr(model, "_compile_loss", None)
-    trackers = [model._loss_tracker, *getattr(losses, "metrics", [])]
-    return any(metric is tracker for tracker in trackers)
+    return any(metric is tracker for tracker in loss_trackers(model))
+
+
+def losses_are_built(model: keras.Model) -> bool:
+    """Whether a first batch told which outputs have a loss."""
+    return bool(getattr(getattr(model, "_compile_loss", None), "built", False))
+
+
+def learns_shape(metric: keras.metrics.Metric) -> bool:
+    """Whether `metric` makes variables at its first batch."""
+    return not getattr(metric, "_built", True)
 
 
 def global_seed_generator():
