@@ -142,7 +142,8 @@ def convolutions_in_groups():
 
 def quantized():
     model = sequential((8,), layers.Dense(16), layers.Dense(2))
-    model.quantize("float8")
+    for layer in model.layers:
+        layer.quantize("float8")
     model.compile("sgd", "mse")
     return model
 
