@@ -227,11 +227,15 @@ def test_no_bytes_at_all_can_be_drawn():
     "path",
     [5, b"plan.png", "plan", "plan.word", "", ".", "no/such/place/plan.png"],
 )
-def test_a_picture_that_cannot_be_written_is_refused_first(path, tmp_path):
+def test_a_picture_that_cannot_be_written_is_refused_first(
+    path, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     given = plan()
     with pytest.raises(InputError) as caught:
         given.plot(path)
     assert_teaches(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_is_no_picture(tmp_path):
