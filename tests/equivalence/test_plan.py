@@ -119,6 +119,52 @@ def attentive():
     return model
 
 
+def low_rank(shape, layer):
+    """LoRA: two factors are added to a weight before rows meet it."""
+    stack = [layer, layers.Flatten(), layers.Dense(2)]
+    model = keras.Sequential([keras.Input(shape), *stack])
+    layer.enable_lora(2)
+    model.compile("sgd", "mse")
+    return model
+
+
+def convolutions_in_groups():
+    return sequential(
+        (6, 6, 8),
+        layers.Conv2D(8, 3),
+        layers.Conv2D(16, 3, groups=4, padding="same"),
+        layers.DepthwiseConv2D(3, depth_multiplier=2),
+        layers.Conv2D(32, 1, groups=2),
+        layers.Flatten(),
+        layers.Dense(2),
+    )
+
+
+def quantized():
+    model = sequential((8,), layers.Dense(16), layers.Dense(2))
+    for layer in model.layers:
+        layer.quantize("float8")
+    model.compile("sgd", "mse")
+    return model
+
+
+LOW_RANK = {
+    "dense": ((40,), lambda: layers.Dense(30)),
+    "convolution": ((5, 5, 8), lambda: layers.Conv2D(12, 3)),
+    "embedding": ((3,), lambda: layers.Embedding(40, 16)),
+    "einsum": ((3, 16), lambda: layers.EinsumDense("abc,ce->abe", (3, 24))),
+}
+
+
+def of_low_rank(name):
+    shape, layer = LOW_RANK[name]
+    x = (lambda: classes(40, 3)) if name == "embedding" else None
+    return (
+        lambda: low_rank(shape, layer()),
+        lambda: ((x or (lambda: numbers(*shape)))(), numbers(2)),
+    )
+
+
 def of_table(name):
     case = MODELS[name]
     return case.make_model, lambda: case.make_data(ROWS, rng())
@@ -132,7 +178,13 @@ CASES = {
     "batch_normalization": (normalized_images, pictures),
     "mixed_float16": (lambda: normalized_images("mixed_float16"), pictures),
     "mixed_bfloat16": (lambda: normalized_images("mixed_bfloat16"), pictures),
+    "bfloat16": (lambda: normalized_images("bfloat16"), pictures),
     "frozen": (frozen, pictures),
+    "float8": (quantized, lambda: (numbers(8), numbers(2))),
+    "groups": (
+        convolutions_in_groups,
+        lambda: (numbers(6, 6, 8), numbers(2)),
+    ),
     "called_twice": (called_twice, lambda: (numbers(6), numbers(6))),
     "several_metrics": (
         several_metrics,
@@ -148,6 +200,7 @@ CASES = {
         lambda: sequential((6,), layers.Dense(2), loss=keras.losses.Dice()),
         lambda: (numbers(6), numbers(2)),
     ),
+    **{f"lora_of_{name}": of_low_rank(name) for name in LOW_RANK},
     **{
         name: of_table(name)
         for name in ("two_named_outputs", "siamese_with_branches_and_sum")

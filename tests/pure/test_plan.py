@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from keras_parallel._errors import InputError
 from keras_parallel._errors import PlanError
 from keras_parallel._errors import PlotError
 from keras_parallel.planning import Collective
@@ -220,6 +221,29 @@ def test_no_bytes_at_all_can_be_drawn():
     shares = tuple(share(i, **sizes) for i in range(2))
     nothing = (Collective("all-reduce", "gradients", 0),)
     _assert_nothing_overlaps(plan(shares=shares, collectives=nothing).plot())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [5, b"plan.png", "plan", "plan.word", "", ".", "no/such/place/plan.png"],
+)
+def test_a_picture_that_cannot_be_written_is_refused_first(
+    path, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    given = plan()
+    with pytest.raises(InputError) as caught:
+        given.plot(path)
+    assert_teaches(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_no_picture(tmp_path):
+    (tmp_path / "made.png").mkdir()
+    for path in (tmp_path, tmp_path / "made.png", str(tmp_path)):
+        with pytest.raises(InputError, match="a directory"):
+            plan().plot(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["made.png"]
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):

@@ -135,6 +135,23 @@ def test_a_model_knows_its_layers_and_the_means_of_its_losses():
     assert not any(_keras.is_loss_tracker(model, m) for m in others)
 
 
+def test_a_model_knows_whether_its_losses_are_built():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert not _keras.losses_are_built(model)
+    assert _keras.loss_trackers(model) == [model._loss_tracker]
+    model, _ = trained_model()
+    assert _keras.losses_are_built(model)
+
+
+def test_metrics_that_learn_their_shape_are_known():
+    for metric in (keras.metrics.R2Score(), keras.metrics.F1Score()):
+        assert _keras.learns_shape(metric)
+        metric.update_state(np.eye(2), np.eye(2))
+        assert not _keras.learns_shape(metric)
+    assert not _keras.learns_shape(keras.metrics.AUC())
+
+
 def test_metrics_that_are_not_built_are_known():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", metrics=["mae"], weighted_metrics=["mse"])
@@ -183,3 +200,16 @@ def test_the_global_seed_generator_is_the_one_that_is_put_back():
     before = seeds.state.numpy()
     keras.random.normal(())
     assert (seeds.state.numpy() != before).any()
+
+
+def test_what_keras_keeps_for_the_process_is_put_back():
+    before = _keras.global_attributes()
+    assert before["object_name_uids"] is not None
+    with keras.StatelessScope(initialize_variables=False):
+        keras.layers.Dense(1).build((1, 1))
+    assert _keras.global_attributes()["uninitialized_variables"]
+    keras.random.uniform((1,))
+    assert _keras.global_attributes()["global_seed_generator"] is not None
+    _keras.set_global_attributes(before)
+    assert _keras.global_attributes() == before
+    _keras.global_attributes()["uninitialized_variables"].clear()

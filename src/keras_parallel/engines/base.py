@@ -208,6 +208,10 @@ class Engine(abc.ABC):
         del make
         return None
 
+    def held_dtype(self, dtype: str) -> str:
+        """The dtype in which a variable of `dtype` is held."""
+        return dtype
+
     @abc.abstractmethod
     def profile(self) -> contextlib.AbstractContextManager[Recording]:
         """Records what runs inside, on devices of `list_devices()` and host.

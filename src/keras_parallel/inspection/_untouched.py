@@ -6,7 +6,6 @@ after: the values of variables, and the attributes of the objects of Keras that
 a model consists of, down to the lists and dicts they hold.
 """
 
-import collections
 import contextlib
 import random
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies._memory import Memory
 from keras_parallel.strategies._overlay import own_attributes_of
 from keras_parallel.strategies._twin import is_parallel
 from keras_parallel.strategies._twin import template_of
@@ -35,7 +35,7 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
         roots.append(seeds)
     if is_parallel(model):
         roots.append(own_attributes_of(model))
-    memory = _Memory(roots)
+    memory = Memory(roots)
     python, numpy = random.getstate(), np.random.get_state()
     try:
         memory.use_copies()
@@ -44,107 +44,3 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
         memory.restore()
         random.setstate(python)
         np.random.set_state(numpy)
-
-
-class _Memory:
-    def __init__(self, roots):
-        self._variables = []
-        # Pairs of an object and what it held.
-        self._attributes = []
-        self._containers = []
-        self._see_all(roots)
-
-    def _see_all(self, roots):
-        # By identity, and kept alive by what is noted, so that none is reused.
-        seen, waiting = {}, list(roots)
-        while waiting:
-            thing = waiting.pop()
-            if id(thing) in seen:
-                continue
-            seen[id(thing)] = thing
-            waiting.extend(self._note(thing))
-        self._seen = seen
-
-    def _note(self, thing):
-        """Notes what `thing` holds, and returns what to look at next."""
-        if isinstance(thing, keras.Variable):
-            self._variables.append((thing, thing.value))
-            return ()
-        if isinstance(thing, tuple):
-            return thing
-        if isinstance(thing, dict):
-            self._containers.append((thing, list(thing.items())))
-            return thing.values()
-        if isinstance(thing, list | set | collections.deque):
-            self._containers.append((thing, list(thing)))
-            return thing
-        if _is_of_keras(thing) and not is_parallel(thing):
-            held = dict(vars(thing))
-            self._attributes.append((vars(thing), held))
-            return held.values()
-        return ()
-
-    def use_copies(self):
-        """Leaves the arrays themselves to the user: a step consumes its own."""
-        for variable, value in self._variables:
-            variable.assign(keras.ops.copy(value))
-
-    def restore(self):
-        for attributes, held in self._attributes:
-            if not _same(attributes.items(), held.items()):
-                attributes.clear()
-                attributes.update(held)
-        for container, held in self._containers:
-            if isinstance(container, dict):
-                if not _same(container.items(), held):
-                    _refill_dict(container, held)
-            elif not _same_things(container, held):
-                _refill(container, held)
-        for variable, value in self._variables:
-            variable.assign(value)
-
-
-def _is_of_keras(thing):
-    return hasattr(thing, "__dict__") and any(
-        cls.__module__.partition(".")[0] == "keras"
-        for cls in type(thing).__mro__
-    )
-
-
-def _same(items, others):
-    items, others = list(items), list(others)
-    return len(items) == len(others) and all(
-        a is c and b is d for (a, b), (c, d) in zip(items, others)
-    )
-
-
-def _same_things(container, held):
-    container = list(container)
-    return len(container) == len(held) and all(map(_is, container, held))
-
-
-def _is(a, b):
-    return a is b
-
-
-# What Keras tracks has methods that track again; those of the built-in types
-# do not.
-
-
-def _refill_dict(container: Any, items):
-    is_ordered = isinstance(container, collections.OrderedDict)
-    kind = collections.OrderedDict if is_ordered else dict
-    kind.clear(container)
-    for key, value in items:
-        kind.__setitem__(container, key, value)
-
-
-def _refill(container: Any, held):
-    if isinstance(container, list):
-        list.__setitem__(container, slice(None), held)
-    elif isinstance(container, set):
-        set.clear(container)
-        set.update(container, held)
-    else:
-        container.clear()
-        container.extend(held)

@@ -6,9 +6,12 @@ Lengths are inches, so that text fits whatever the number of devices.
 """
 
 import io
+import os
+import pathlib
 import textwrap
 import typing
 
+from keras_parallel._errors import InputError
 from keras_parallel._errors import PlotError
 from keras_parallel.planning._table import counted
 from keras_parallel.planning._table import readable
@@ -62,6 +65,27 @@ class _Picture(Figure):
         figure: typing.Any = self
         figure.savefig(written, format="png")
         return written.getvalue()
+
+
+def check_path(path: object) -> None:
+    """Raises `InputError` if a picture cannot be written there."""
+    figure: typing.Any = Figure()
+    formats = sorted(figure.canvas.get_supported_filetypes())
+    rule = wrong = ""
+    if not isinstance(path, str | os.PathLike):
+        rule, wrong = "is a string or a path", type(path).__name__
+    else:
+        file = pathlib.Path(os.fspath(path))
+        if file.suffix[1:].lower() not in formats or file.is_dir():
+            rule = f"is a file with one of the suffixes {', '.join(formats)}"
+            wrong = "a directory" if file.is_dir() else f"{file.suffix!r}"
+        elif not file.parent.is_dir():
+            rule, wrong = "is a file in a directory that exists", "none there"
+    if rule:
+        raise InputError(
+            f"`path` {rule}. Received: path={path!r} ({wrong}). A call that "
+            'works: `plan.plot("plan.png")`.'
+        )
 
 
 def picture_of(plan: "Plan") -> Figure:

@@ -12,15 +12,23 @@ class Outline:
             the backward pass, of all rows together, in bytes.
         other_activations: Size of what it keeps beside, in bytes.
         gradients: For each trainable variable, in order, the size in which
-            its gradient crosses, in bytes; 0 where no rows meet it.
+            its gradient crosses, in bytes; 0 where no rows meet it alone.
         updates: For each non-trainable variable, in order, how often the
             forward pass assigns it.
+        merged: Size in which the gradients of values cross that several
+            weights are merged into before rows meet them, in bytes.
+        gathered: Sizes of values of rows that each device needs whole, of
+            all rows together, in bytes.
+        outputs: How many arrays the model returns.
     """
 
     row_activations: int
     other_activations: int
     gradients: tuple[int, ...]
     updates: tuple[int, ...]
+    merged: int = 0
+    gathered: tuple[int, ...] = ()
+    outputs: int = 1
 
     def activations(self, parts: int) -> int:
         """What one of `parts` devices keeps, each with rows of its own."""

@@ -1,6 +1,7 @@
 """The plan: what each device holds, and what crosses in each step."""
 
 import dataclasses
+import os
 import typing
 
 from keras_parallel._errors import PlanError
@@ -191,7 +192,7 @@ class Plan:
             "notes": list(self.notes),
         }
 
-    def plot(self, path: typing.Any = None) -> "Figure":
+    def plot(self, path: "str | os.PathLike[str] | None" = None) -> "Figure":
         """Draws every device, what it holds, and all that crosses.
 
         Args:
@@ -203,11 +204,16 @@ class Plan:
             The Matplotlib figure. A notebook shows it.
 
         Raises:
+            InputError: if `path` is no path of a file in a directory that
+                exists, with a suffix that Matplotlib writes.
             PlotError: if Matplotlib is not installed.
         """
         # Matplotlib is an extra.
+        from keras_parallel.planning._picture import check_path
         from keras_parallel.planning._picture import picture_of
 
+        if path is not None:
+            check_path(path)
         figure: typing.Any = picture_of(self)
         if path is not None:
             figure.savefig(path)

@@ -3,6 +3,7 @@
 Found by looking at compiled steps; a test holds the two against each other.
 """
 
+import math
 from typing import Any
 
 import keras
@@ -17,23 +18,28 @@ from keras_parallel.strategies._sizes import size_of
 _SUMS_OF_STATISTICS = 6
 _OPERATIONS_OF_STATISTICS = 4
 _FLOAT = 4
+GROUPED = "rows, for grouped convolutions"
 # Losses of Keras that need sums over all rows before they divide them.
 _RATIOS = (keras.losses.Dice, keras.losses.Tversky)
 
 
-def collectives(model, outline, metrics) -> tuple[Collective, ...]:
+def collectives(model, parts, outline, metrics) -> tuple[Collective, ...]:
     """What crosses when each device has rows of its own.
 
     Args:
         model: The parallel model.
+        parts: The number of devices.
         outline: The engine's `Outline` of it, if there is one.
         metrics: The size of each metric.
     """
     gradients = _gradients(model, outline)
+    merged = 0 if outline is None else outline.merged
     return (
-        Collective("all-reduce", "gradients", sum(gradients)),
+        Collective("all-reduce", "gradients", sum(gradients) + merged),
+        *_scales(model),
+        *_rows(parts, outline),
         *_statistics(model, outline, gradients),
-        *_losses(model),
+        *_losses(model, outline),
         *(
             Collective("all-reduce", f"metric {name!r}", size, group="metrics")
             for name, size in metrics.items()
@@ -61,9 +67,38 @@ def new_weights(replicas, model, slots):
 
 
 def _gradients(model, outline):
+    variables = model.trainable_variables
+    sizes = map(size_of, variables)
     if outline is not None:
-        return outline.gradients
-    return list(map(size_of, model.trainable_variables))
+        sizes = outline.gradients
+    return [
+        0 if is_overwritten(variable) else size
+        for variable, size in zip(variables, sizes)
+    ]
+
+
+def is_overwritten(variable):
+    """Whether a step computes `variable` anew where others have a gradient.
+
+    Those are the scales of float8, and the maxima that they are made of.
+    """
+    return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+def _scales(model):
+    # A scale and a history of maxima for inputs, weights and gradients: two
+    # of the three are of rows.
+    count = sum(map(is_overwritten, model.trainable_variables)) // 3
+    if count:
+        yield Collective(
+            "all-reduce", "maxima for the scales of float8", _FLOAT * count
+        )
+
+
+def _rows(parts, outline):
+    if outline is not None and outline.gathered:
+        sizes = [-(-size // parts) for size in outline.gathered]
+        yield Collective("all-gather", GROUPED, sum(sizes), len(sizes))
 
 
 def _statistics(model, outline, gradients):
@@ -78,7 +113,9 @@ def _statistics(model, outline, gradients):
         uses = int(layer.trainable)
         if outline is not None:
             uses = outline.updates[states[id(layer.moving_mean)]]
-        size = uses * _SUMS_OF_STATISTICS * size_of(layer.moving_mean)
+        mean: Any = layer.moving_mean
+        channels = math.prod(mean.shape)
+        size = uses * _SUMS_OF_STATISTICS * _FLOAT * channels
         # Two of the sums are the gradients of these.
         for variable in (layer.gamma, layer.beta):
             if id(variable) in weights:
@@ -93,10 +130,10 @@ def _statistics(model, outline, gradients):
             )
 
 
-def _losses(model):
+def _losses(model, outline):
     if not model.compiled:
         return
-    losses = _sizes.number_of_losses(model)
+    losses = _sizes.number_of_losses(model, outline)
     # The sum of the values, and that of the weights.
     sums = 2 * losses
     for loss in keras.tree.flatten(model.loss):

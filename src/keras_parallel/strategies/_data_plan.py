@@ -6,6 +6,7 @@ from keras_parallel.planning import lay_out_rows
 from keras_parallel.strategies import _crossings
 from keras_parallel.strategies import _plan_notes
 from keras_parallel.strategies import _sizes
+from keras_parallel.strategies._outlines import traced
 from keras_parallel.strategies._sizes import size_of
 
 
@@ -19,7 +20,8 @@ def plan_of(state, model, batch_size: int) -> Plan:
     """
     devices = state.replicas.devices
     layout = lay_out_rows(batch_size, len(devices))
-    outline = _outline(state, batch_size)
+    trace = traced(state, model, batch_size)
+    outline = trace.outline
     slots = _sizes.optimizer_variables(state, model)
     held = _held_slots(state, slots)
     metrics = _sizes.metrics(state, model)
@@ -29,13 +31,13 @@ def plan_of(state, model, batch_size: int) -> Plan:
         activations = outline.activations(parts)
     weights = sum(map(size_of, model.trainable_variables))
     non_trainable = sum(map(size_of, model.non_trainable_variables))
-    non_trainable += _sizes.of_loss_trackers(model)
+    non_trainable += _sizes.of_loss_trackers(model, outline)
     non_trainable += sum(metrics.values())
     crosses = layout.split and len(devices) > 1 and model.trainable_variables
     collectives = ()
     if crosses:
         collectives = (
-            *_crossings.collectives(model, outline, metrics),
+            *_crossings.collectives(model, len(devices), outline, metrics),
             *_crossings.new_weights(state.replicas, model, slots),
         )
     return Plan(
@@ -54,7 +56,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
             for device, rows in zip(devices, layout.per_device)
         ),
         collectives,
-        tuple(_plan_notes.notes(state, model, layout, outline, slots, metrics)),
+        tuple(_plan_notes.notes(state, model, layout, trace, slots, metrics)),
     )
 
 
@@ -64,12 +66,3 @@ def _held_slots(state, slots):
         return None
     lay_out = state.replicas.lay_out_slot
     return sum(size_of(v) // lay_out(tuple(v.shape)).parts for v in slots)
-
-
-def _outline(state, batch_size):
-    try:
-        return state.replicas.outline(state.template, batch_size)
-    except Exception:
-        # The user's code, for rows that it may not be made for. Training
-        # tells what is wrong with it.
-        return None

@@ -67,11 +67,25 @@ def metrics_to_build(compile_metrics) -> list:
     ]
 
 
+def loss_trackers(model: keras.Model) -> list:
+    """The mean of the loss, and that of each output once they are made."""
+    losses = getattr(model, "_compile_loss", None)
+    return [model._loss_tracker, *getattr(losses, "metrics", [])]
+
+
 def is_loss_tracker(model: keras.Model, metric) -> bool:
     """Whether `metric` is the mean of the loss, or of that of one output."""
-    losses = getattr(model, "_compile_loss", None)
-    trackers = [model._loss_tracker, *getattr(losses, "metrics", [])]
-    return any(metric is tracker for tracker in trackers)
+    return any(metric is tracker for tracker in loss_trackers(model))
+
+
+def losses_are_built(model: keras.Model) -> bool:
+    """Whether a first batch told which outputs have a loss."""
+    return bool(getattr(getattr(model, "_compile_loss", None), "built", False))
+
+
+def learns_shape(metric: keras.metrics.Metric) -> bool:
+    """Whether `metric` makes variables at its first batch."""
+    return not getattr(metric, "_built", True)
 
 
 def global_seed_generator():
@@ -79,3 +93,27 @@ def global_seed_generator():
     from keras.src.backend.common import global_state
 
     return global_state.get_global_attribute("global_seed_generator")
+
+
+# What Keras keeps for the whole process and a trace of a model may change.
+_GLOBAL_ATTRIBUTES = (
+    "global_seed_generator",
+    "object_name_uids",
+    "uninitialized_variables",
+)
+
+
+def global_attributes() -> dict:
+    """What Keras keeps for the whole process; `None` if not made yet."""
+    from keras.src.backend.common import global_state
+
+    get = global_state.get_global_attribute
+    return {name: get(name) for name in _GLOBAL_ATTRIBUTES}
+
+
+def set_global_attributes(attributes: dict) -> None:
+    """Puts back what `global_attributes` returned."""
+    from keras.src.backend.common import global_state
+
+    for name, value in attributes.items():
+        global_state.set_global_attribute(name, value)

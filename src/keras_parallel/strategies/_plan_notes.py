@@ -2,21 +2,27 @@
 
 import keras
 
+from keras_parallel.planning._table import readable
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies import _mistakes
 from keras_parallel.strategies import _targets
 from keras_parallel.strategies._sizes import size_of
 
 _OWN_METHODS = ("train_step", "compute_loss")
+# Losses of Keras that bring rows together, and optimizers that need more of a
+# slot than a device has, both found by looking at compiled steps of all.
+_LOSSES_OF_PAIRS = frozenset({"circle", "categoricalgeneralizedcrossentropy"})
+_NEED_WHOLE_SLOTS = frozenset({"Adafactor", "Muon"})
 
 
-def notes(state, model, layout, outline, slots, metrics):
+def notes(state, model, layout, trace, slots, metrics):
     """The notes of a plan of data parallelism, in order.
 
     Args:
         state: The `DataParallelState` of the model.
         model: The parallel model.
         layout: How the rows lie.
-        outline: The engine's `Outline`, `None` if there is none.
+        trace: What came of tracing the model.
         slots: The optimizer's variables, `None` if they are not known.
         metrics: The size of each metric.
     """
@@ -32,22 +38,37 @@ def notes(state, model, layout, outline, slots, metrics):
             f"{type(model.optimizer).__name__!r} will hold is not known "
             "before it is built."
         )
-    yield from _of_slots(state, slots)
+    elif _mistakes.optimizer_of_others(model) is not None:
+        yield (
+            "Layers were frozen or unfrozen since the optimizer was built: "
+            "this is the plan of a training that is refused until the model "
+            "is compiled again."
+        )
+    yield from _of_slots(state, model, slots)
     late = [name for name, size in metrics.items() if not size]
     if late:
         yield (
             f"What {_listed(late)} will hold is not known before the first "
             "batch."
         )
-    if outline is None:
-        yield (
-            "The model cannot be traced for this batch before training, "
-            "because the shapes of its inputs are not known or do not fit: "
-            "activations are not estimated, and gradients are taken to cross "
-            "in the dtype of the weights."
-        )
+    yield from _of_trace(trace, layout)
     if layout.split and len(layout.per_device) > 1:
+        yield from _of_grouped(trace)
         yield from _of_crossings(state, model)
+
+
+def _of_trace(trace, layout):
+    if trace.outline is None:
+        yield (
+            f"The model cannot be traced for {layout.rows} rows, because "
+            f"{trace.why}: activations are not estimated, and gradients are "
+            "taken to cross in the dtype of the weights."
+        )
+    if trace.unbuilt:
+        yield (
+            f"Not built yet: {_listed(trace.unbuilt)}. What such layers will "
+            "hold is not counted, nor are their gradients."
+        )
 
 
 def _of_rows(state, layout):
@@ -63,7 +84,7 @@ def _of_rows(state, layout):
         )
 
 
-def _of_slots(state, slots):
+def _of_slots(state, model, slots):
     replicas = state.replicas
     if not replicas.shard_optimizer or len(replicas.devices) == 1:
         return
@@ -72,11 +93,36 @@ def _of_slots(state, slots):
         for slot in slots or ()
         if replicas.lay_out_slot(tuple(slot.shape)).dim is None
     ]
-    size = sum(map(size_of, whole))
+    size = readable(sum(map(size_of, whole)))
+    if not slots:
+        return
+    if len(whole) == len(slots):
+        yield (
+            "None of the optimizer's variables divides by "
+            f"{len(replicas.devices)} devices: each device holds all of them."
+        )
+        return
+    rest = f", but for {len(whole)} that do not divide, {size} together"
     yield (
-        "The optimizer's variables are in parts, one on each device, but for "
-        f"{len(whole)} that do not divide, {size} bytes together."
+        "The optimizer's variables are in parts, one on each device"
+        f"{rest if whole else ''}."
     )
+    whole_needed = _optimizers_of(model.optimizer) & _NEED_WHOLE_SLOTS
+    if whole_needed:
+        yield (
+            f"{_listed(sorted(whole_needed))} computes with whole rows and "
+            "columns of its variables, which are in parts: more crosses than "
+            "is listed."
+        )
+
+
+def _of_grouped(trace):
+    if trace.outline is not None and trace.outline.gathered:
+        yield (
+            "For the gradients of convolutions in groups, the compiler brings "
+            "whole activations together on each device: an estimate is "
+            "listed, and it grows with rows."
+        )
 
 
 def _of_crossings(state, model):
@@ -110,10 +156,22 @@ def _of_crossings(state, model):
             "rows of a batch together, as a mean over the batch does, more "
             "crosses than is listed."
         )
+    flat = keras.tree.flatten(getattr(template, "loss", None))
+    pairs = [
+        _name_of(loss)
+        for loss in flat
+        if _is_of_keras(loss)
+        and _name_of(loss).replace("_", "").lower() in _LOSSES_OF_PAIRS
+    ]
+    if pairs:
+        yield (
+            f"The loss {_listed(pairs)} brings rows of a batch together: more "
+            "crosses than is listed, and it grows with rows."
+        )
     losses = sorted(
         {
-            getattr(loss, "__name__", type(loss).__name__)
-            for loss in keras.tree.flatten(getattr(template, "loss", None))
+            _name_of(loss)
+            for loss in flat
             if loss is not None and not _is_of_keras(loss)
         }
     )
@@ -122,6 +180,21 @@ def _of_crossings(state, model):
             f"The loss {_listed(losses)} is your own. If it compares rows of a "
             "batch with each other, more crosses than is listed."
         )
+
+
+def _optimizers_of(optimizer):
+    """The class names of an optimizer and of those that it wraps."""
+    names = set()
+    while optimizer is not None:
+        names.add(type(optimizer).__name__)
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return names
+
+
+def _name_of(loss):
+    if isinstance(loss, str):
+        return loss
+    return getattr(loss, "__name__", type(loss).__name__)
 
 
 def _is_of_keras(loss):

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_parallel.engines import active_engine
 from keras_parallel.strategies import _keras
 
 # `total` and `count`, in float32: what Keras's means of a function hold.
@@ -15,7 +16,10 @@ _MEAN = 8
 
 def size_of(variable) -> int:
     """Size in bytes of a variable, or of what has a shape and a dtype."""
-    bits = re.search(r"\d+", keras.backend.standardize_dtype(variable.dtype))
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    if "64" in dtype:
+        dtype = active_engine().held_dtype(dtype)
+    bits = re.search(r"\d+", dtype)
     entries = math.prod(variable.shape)
     return entries if bits is None else -(-entries * int(bits[0]) // 8)
 
@@ -43,20 +47,37 @@ def optimizer_variables(state, model):
         return None  # An optimizer of the user's own may do anything.
 
 
-def of_loss_trackers(model) -> int:
-    """Size of the means of the losses, in bytes."""
+def of_loss_trackers(model, outline) -> int:
+    """Size of the means of the losses that a step updates, in bytes."""
     if not model.compiled:
         return 0
-    losses = number_of_losses(model)
-    return _MEAN * (1 + (losses if losses > 1 else 0))
+    known = _keras.loss_trackers(model)
+    held = [m for m in model.metrics if any(m is other for other in known)]
+    size = sum(size_of(v) for tracker in held for v in tracker.variables)
+    losses = number_of_losses(model, outline)
+    if held and losses > 1 and not _keras.losses_are_built(model):
+        size += _MEAN * losses
+    return size
 
 
-def number_of_losses(model) -> int:
-    """How many outputs have a loss."""
+def number_of_losses(model, outline) -> int:
+    """How many outputs have a loss.
+
+    Args:
+        model: A model that is compiled.
+        outline: The engine's `Outline` of it, if there is one.
+    """
+    if _keras.losses_are_built(model):
+        # The mean of all, and one for each if there are several.
+        return max(len(_keras.loss_trackers(model)) - 1, 1)
     loss = getattr(model, "loss", None)
     if keras.tree.is_nested(loss):
         return sum(one is not None for one in keras.tree.flatten(loss))
-    return len(getattr(model, "outputs", None) or [None]) if loss else 0
+    if not loss:
+        return 0
+    if outline is not None:
+        return outline.outputs
+    return len(getattr(model, "outputs", None) or [None])
 
 
 def metrics(state, model) -> dict[str, int]:
@@ -90,16 +111,28 @@ def _name_of(metric, taken):
 
 def _size_of_metric(state, metric) -> int:
     if isinstance(metric, keras.metrics.Metric):
-        return sum(map(size_of, metric.variables))
+        return _size_of_made(metric, metric.variables)
     cls = _metric_class(metric)
     if cls is not None:
-        try:
+        metrics = []
+
+        def make():
             # With a name, it takes none from those that are numbered.
-            made = state.engine.imagined(lambda: cls(name=metric).variables)
-            return sum(map(size_of, made)) if made else _MEAN
+            metrics.append(cls(name=metric))
+            return metrics[-1].variables
+
+        try:
+            made = state.engine.imagined(make)
+            return _size_of_made(metrics[-1], made) if made else _MEAN
         except TypeError:
             pass  # Keras will say what it lacks.
     return _MEAN
+
+
+def _size_of_made(metric, variables):
+    if _keras.learns_shape(metric):
+        return 0
+    return sum(map(size_of, variables))
 
 
 def _metric_class(name) -> Any:

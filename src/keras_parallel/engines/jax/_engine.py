@@ -112,6 +112,10 @@ class JaxEngine(Engine):
         jax.eval_shape(trace)
         return made
 
+    def held_dtype(self, dtype):
+        # Without `jax_enable_x64`, no entry is wider than 32 bits.
+        return str(jax.dtypes.canonicalize_dtype(dtype))
+
     def compilations(self):
         return compilations()
 

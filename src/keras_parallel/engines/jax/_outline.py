@@ -1,14 +1,21 @@
 """What a training step of a model computes, found by tracing: nothing runs."""
 
 import inspect
+import itertools
+from typing import Any
 
 import jax
 import keras
 from jax.extend.core import jaxpr_as_fun
 
 from keras_parallel.engines.jax._widths import ROWS
+from keras_parallel.engines.jax._widths import STATE
 from keras_parallel.engines.jax._widths import Reader
+from keras_parallel.engines.jax._widths import weight
 from keras_parallel.planning import Outline
+
+# Of which all combinations of dtypes are tried.
+_MOST_INPUTS = 3
 
 
 def outline_of(model, rows, widths):
@@ -26,13 +33,23 @@ def outline_of(model, rows, widths):
     inputs = _inputs_of(model, rows)
     if inputs is None:
         return None
+    failed = None
+    for possible in _with_dtypes(model, inputs):
+        try:
+            return _outline(model, rows, widths, possible)
+        except Exception as error:
+            failed = failed or error
+    raise failed or AssertionError
+
+
+def _outline(model, rows, widths, inputs):
     trainable = [_abstract(v) for v in model.trainable_variables]
     others = [_abstract(v) for v in model.non_trainable_variables]
     updated = []
     traced = jax.make_jaxpr(_forward(model, updated))(trainable, others, inputs)
     # How each argument of the trace came about.
-    origins = [frozenset([i]) for i in range(len(trainable))]
-    origins += [frozenset()] * len(others)
+    origins: list[Any] = list(map(weight, range(len(trainable))))
+    origins += [STATE] * len(others)
     origins += [ROWS] * (len(traced.in_avals) - len(origins))
     reader = Reader(len(trainable), widths)
     reader.read(traced.jaxpr, origins)
@@ -45,6 +62,9 @@ def outline_of(model, rows, widths):
             sum(v is each for each in updated)
             for v in model.non_trainable_variables
         ),
+        merged=reader.merged,
+        gathered=tuple(reader.gathered),
+        outputs=len(traced.out_avals),
     )
 
 
@@ -94,7 +114,9 @@ def _kept(traced, origins, trainable, rows):
         if variable in state or origin is None:
             continue  # A weight is there in any case, a constant never.
         aval = variable.aval
-        if any(n and n % rows == 0 for n in aval.shape):
+        # A copy of a weight in float16 may be as wide as the batch is long.
+        of_rows = origin == ROWS
+        if of_rows and any(n and n % rows == 0 for n in aval.shape):
             by_row += aval.size * aval.dtype.itemsize
         else:
             beside += aval.size * aval.dtype.itemsize
@@ -102,7 +124,12 @@ def _kept(traced, origins, trainable, rows):
 
 
 def _abstract(variable):
-    return jax.ShapeDtypeStruct(tuple(variable.shape), variable.dtype)
+    return _array(variable.shape, variable.dtype)
+
+
+def _array(shape, dtype):
+    held = jax.dtypes.canonicalize_dtype(dtype)
+    return jax.ShapeDtypeStruct(tuple(shape), held)
 
 
 def _inputs_of(model, rows):
@@ -121,8 +148,27 @@ def _inputs_of(model, rows):
     if not known:
         return None
     return keras.tree.map_structure(
-        lambda t: jax.ShapeDtypeStruct((rows, *t.shape[1:]), t.dtype), inputs
+        lambda t: _array((rows, *t.shape[1:]), t.dtype), inputs
     )
+
+
+def _with_dtypes(model, inputs):
+    """The inputs in the dtypes that they may have, the likeliest first.
+
+    A subclassed model knows the shapes of its inputs only: some may be
+    indices, as an embedding takes them.
+    """
+    yield inputs
+    leaves = keras.tree.flatten(inputs)
+    if _is_functional(model) or len(leaves) > _MOST_INPUTS:
+        return
+    choices = itertools.product((False, True), repeat=len(leaves))
+    for integers in sorted(choices, key=sum)[1:]:
+        changed = [
+            jax.ShapeDtypeStruct(leaf.shape, "int32") if integer else leaf
+            for leaf, integer in zip(leaves, integers)
+        ]
+        yield keras.tree.pack_sequence_as(inputs, changed)
 
 
 def _is_functional(model):
@@ -136,4 +182,6 @@ def _tensors(shapes, dtype):
         return None
     if all(n is None or isinstance(n, int) for n in shapes):
         return keras.KerasTensor(tuple(shapes), dtype)
-    return type(shapes)(_tensors(shape, dtype) for shape in shapes)
+    # Keras gives lists that track, which JAX does not take.
+    kind = tuple if isinstance(shapes, tuple) else list
+    return kind(_tensors(shape, dtype) for shape in shapes)
