@@ -31,10 +31,6 @@ class Placement:
         self._on_each = NamedSharding(mesh, PartitionSpec())
         self._by_rows = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
         self._report = report
-        (device, *others) = mesh.devices.flat
-        # Its memory is the host's: JAX reads an array where it is, as it
-        # does for Keras on one device.
-        self._leaves_numpy = not others and device.platform == "cpu"
         self._shardings = {}
         self._senders = {}
 
@@ -61,10 +57,7 @@ class Placement:
         if not all(k is not None and _is_plain(k[1]) for k in key):
             return ()
         shardings = self._shardings_of(leaves)
-        if self._leaves_numpy:
-            senders = (_unchanged,) * len(leaves)
-        else:
-            senders = tuple(map(_sender, leaves, shardings))
+        senders = tuple(map(_sender, leaves, shardings))
         self._senders[key] = senders
         return senders
 
@@ -127,10 +120,6 @@ def _sender(array, sharding):
 def _is_plain(dtype):
     # Not long doubles, which JAX has none of.
     return dtype.kind in _PLAIN_KINDS and dtype.itemsize <= 8 and dtype.isnative
-
-
-def _unchanged(array):
-    return array
 
 
 def _is_numeric(leaf):

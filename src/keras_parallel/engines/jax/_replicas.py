@@ -132,9 +132,6 @@ class JaxReplicas(Replicas):
         return self._slot_shardings[shape]
 
     def rows_on(self, array):
-        if isinstance(array, np.ndarray):
-            (name,) = self._names.values()
-            return {name: array.shape[0]}
         return {
             self._names[shard.device]: shard.data.shape[0]
             for shard in array.addressable_shards
