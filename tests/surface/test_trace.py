@@ -209,7 +209,12 @@ def test_a_file_is_replaced_when_the_new_one_is_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "path", ["run.txt", "run", "missing/run.json", "folder.json", 3, None, b"a"]
+    "path",
+    [
+        *("run.txt", "run", "missing/run.json", "folder.json", 3, None, b"a"),
+        "a\0b.json",
+        f"{'a' * 300}.json",
+    ],
 )
 def test_a_bad_path_is_told_before_anything_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -217,6 +222,8 @@ def test_a_bad_path_is_told_before_anything_runs(path, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="Received: path=") as caught:
         kp.trace(path)
     assert_teaches(caught.value)
+    assert ".. " not in str(caught.value).replace("...", "")
+    assert os.listdir() == ["folder.json"]
 
 
 def test_a_path_is_where_it_was(tmp_path, monkeypatch):
@@ -430,3 +437,23 @@ def test_a_compilation_inside_is_no_loss(tmp_path):
     timeline = trace.timeline
     assert timeline.notes == ()
     assert len(timeline.runs("jit_train_step")) == STEPS
+
+
+def test_a_file_that_is_read_only_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    asked = os.access
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda p, mode: os.fspath(p) != str(path) and asked(p, mode),
+    )
+    with pytest.raises(InputError, match="cannot be written"):
+        kp.trace(path)
+    assert path.read_text() == "old"
+
+
+def test_a_notebook_shows_the_table(tmp_path):
+    with kp.trace(tmp_path / "run.json") as trace:
+        pass
+    assert "Nothing ran on a device." in trace._repr_html_()
