@@ -5,6 +5,7 @@ import itertools
 import json
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -298,7 +299,11 @@ def test_the_picture_shows_the_last_steps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "steps", [0, -1, 3, True, 1.0, "1", range(1, 3), range(0), range(-1, 1)]
+    "steps",
+    [
+        *(0, -1, 3, True, 1.0, "1", range(1, 3), range(0), range(-1, 1)),
+        *(range(0, 2, 2), range(1, -1, -1)),
+    ],
 )
 def test_steps_that_are_not_there(steps):
     with pytest.raises(InputError, match=r"Received: steps=") as caught:
@@ -311,3 +316,46 @@ def test_without_matplotlib(monkeypatch):
     with pytest.raises(ImportError, match=r"keras-parallel\[plot\]") as caught:
         two_steps().plot()
     assert caught.type is PlotError
+
+
+def test_the_training_step_is_drawn_unless_another_is_chosen():
+    made = timeline(
+        event(0, 1, program="jit_train_step", run=0),
+        event(1, 9, program="jit_test_step", run=0),
+    )
+    assert "train_step" in made.plot().axes[0].get_title(loc="left")
+    chosen = made.plot(program="test_step", steps=np.int64(1))
+    assert "test_step" in chosen.axes[0].get_title(loc="left")
+    assert chosen._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(InputError, match="jit_test_step, jit_train") as caught:
+        made.plot(program="predict")
+    assert_teaches(caught.value)
+
+
+def test_steps_that_are_no_program():
+    made = timeline(
+        *[event(n, 0.5, program="jit_add", run=n) for n in range(5)]
+    )
+    figure = made.plot()
+    assert labels(figure) == []
+    assert "not compiled" in figure.axes[0].get_title(loc="left")
+    assert figure.axes[0].get_xlim() == pytest.approx((0, 4.5))
+    assert "No program is a step" in str(made)
+
+
+def test_short_operations_can_be_seen():
+    made = timeline(event(0, 1000), event(500, 0.01, device="gpu:1"))
+    for bars in made.plot().axes[0].collections:
+        for path in bars.get_paths():
+            assert path.get_extents().width > 1
+
+
+@pytest.mark.parametrize(
+    "path", ["run.xyz", "run", 5, "folder.png", "no/a.png"]
+)
+def test_a_picture_that_cannot_be_written(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(InputError, match="Received: path=") as caught:
+        two_steps().plot(path)
+    assert_teaches(caught.value)

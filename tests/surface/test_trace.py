@@ -209,7 +209,12 @@ def test_a_file_is_replaced_when_the_new_one_is_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "path", ["run.txt", "run", "missing/run.json", "folder.json", 3, None, b"a"]
+    "path",
+    [
+        *("run.txt", "run", "missing/run.json", "folder.json", 3, None, b"a"),
+        "a\0b.json",
+        f"{'a' * 300}.json",
+    ],
 )
 def test_a_bad_path_is_told_before_anything_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -217,6 +222,8 @@ def test_a_bad_path_is_told_before_anything_runs(path, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="Received: path=") as caught:
         kp.trace(path)
     assert_teaches(caught.value)
+    assert ".. " not in str(caught.value).replace("...", "")
+    assert os.listdir() == ["folder.json"]
 
 
 def test_a_path_is_where_it_was(tmp_path, monkeypatch):
@@ -363,3 +370,90 @@ def test_what_the_profiler_has_dropped_is_told():
         "the host called jit_train_step 2 times; of its runs 1 were recorded.",
     )
     assert "dropped 7 events" in str(timeline)
+
+
+def test_results_that_nobody_holds_are_waited_for(tmp_path):
+    def on(count, work):
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("d",))
+        rows = jax.sharding.NamedSharding(mesh, jax.P("d"))
+        x = jax.device_put(np.ones((800, 800), "float32"), rows)
+        program = jax.jit(work)
+        program(x).block_until_ready()
+        return program, x
+
+    one, x1 = on(1, lambda x: (x @ x @ x).sum())
+    four, x4 = on(4, lambda x: (x @ x.T @ x).sum(0))
+    for _ in range(2):
+        with kp.trace(tmp_path / "run.json") as trace:
+            for _ in range(4):
+                four(x4)
+                one(x1)
+        timeline = trace.timeline
+        runs = {p: len(timeline.runs(p)) for p in timeline.programs}
+        assert sorted(runs.values()) == [4, 4], runs
+        assert timeline.notes == ()
+        assert "keras_parallel" not in (tmp_path / "run.json").read_text()
+
+
+def test_what_was_called_and_not_recorded_is_told():
+    timeline = read_gpus(HOST_OF_GPUS)
+    assert timeline.notes == (
+        "the host called jit_train_step 2 times; of its runs 0 were recorded.",
+    )
+
+
+def test_programs_of_one_name_are_told_apart(tmp_path):
+    models = [kp.data_parallel(make_model(), count) for count in (2, 4)]
+    x, y = data()
+    for parallel in models:
+        parallel.train_on_batch(x[:8], y[:8])
+    with kp.trace(tmp_path / "run.json") as trace:
+        for parallel in (*models, models[0]):
+            parallel.fit(x[:16], y[:16], batch_size=8, verbose=0)
+    timeline = trace.timeline
+    for program, count, steps in (
+        ("jit_train_step", 2, 4),
+        ("jit_train_step (2)", 4, 2),
+    ):
+        runs = timeline.runs(program)
+        assert [run.number for run in runs] == list(range(steps))
+        assert {len(run.devices) for run in runs} == {count}
+        calls = [
+            event.run
+            for event in timeline.events
+            if event.device == HOST and event.program == program
+        ]
+        assert calls == list(range(steps))
+    assert timeline.notes == ()
+
+
+def test_a_compilation_inside_is_no_loss(tmp_path):
+    parallel = kp.data_parallel(make_model(width=24), 2)
+    x, y = data()
+    with kp.trace(tmp_path / "run.json") as trace:
+        parallel.fit(x, y, batch_size=8, verbose=0)
+        parallel.evaluate(x, y, batch_size=8, verbose=0)
+        parallel.predict(x, batch_size=8, verbose=0)
+    timeline = trace.timeline
+    assert timeline.notes == ()
+    assert len(timeline.runs("jit_train_step")) == STEPS
+
+
+def test_a_file_that_is_read_only_is_kept(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    asked = os.access
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda p, mode: os.fspath(p) != str(path) and asked(p, mode),
+    )
+    with pytest.raises(InputError, match="cannot be written"):
+        kp.trace(path)
+    assert path.read_text() == "old"
+
+
+def test_a_notebook_shows_the_table(tmp_path):
+    with kp.trace(tmp_path / "run.json") as trace:
+        pass
+    assert "Nothing ran on a device." in trace._repr_html_()

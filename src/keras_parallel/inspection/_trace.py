@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import html
 import os
 import pathlib
 import tempfile
@@ -80,7 +81,7 @@ class Trace:
         if self._timeline is None:
             raise error(
                 "A trace can be read when its `with` has ended.",
-                "one that has not, or in which nothing was recorded.",
+                "one that has not, or in which nothing was recorded",
                 _WORKS,
                 TraceError,
             )
@@ -90,6 +91,7 @@ class Trace:
         self,
         path: str | os.PathLike | None = None,
         steps: int | range | None = None,
+        program: str | None = None,
     ):
         """Draws a lane for the host and for each device.
 
@@ -97,18 +99,25 @@ class Trace:
             path: The picture to write; the suffix says how, such as `.png`
                 or `.svg`. Defaults to `None`, to write nothing.
             steps: Which steps to show: the last so many, or those of a range
-                such as `range(10, 13)`. A step is a run of the program that
-                took longest. Defaults to the last few.
+                such as `range(10, 13)`. Defaults to the last few, and to all
+                that ran where the steps were not compiled as one program.
+            program: The program whose runs are the steps, by its name or a
+                part of it, such as `"test_step"`. Defaults to the training
+                step, else the step that took longest.
 
         Returns:
             The `matplotlib.figure.Figure`.
 
         Raises:
-            InputError: if there are no such steps.
+            InputError: if there are no such steps, or no such place for a
+                picture.
             PlotError: if Matplotlib is missing; it is the extra `[plot]`.
             TraceError: if the `with` has not ended.
         """
-        return self.timeline.plot(path, steps)
+        return self.timeline.plot(path, steps, program)
+
+    def _repr_html_(self):
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self):
         if self._timeline is None:
@@ -119,7 +128,7 @@ class Trace:
         if self._recording is not None:
             raise error(
                 "A trace records once.",
-                "a second `with` over one.",
+                "a second `with` over one",
                 _WORKS,
                 TraceError,
             )
@@ -151,34 +160,52 @@ def _checked(path):
         text = os.fspath(path)
     except TypeError:
         text = None
-    if not isinstance(text, str):
+    if not isinstance(text, str) or "\0" in text:
         raise error(
             "`path` is the name of a file, a str or a `pathlib.Path`.",
-            f"path={shown(path)}.",
+            f"path={shown(path)}",
             _WORKS,
         )
     if not text.endswith(_SUFFIXES):
         raise error(
             f"A trace is a file with the suffix {' or '.join(_SUFFIXES)}.",
-            f"path={text!r}.",
+            f"path={text!r}",
             _WORKS,
         )
     # A link is kept: what it points to is replaced.
     target = pathlib.Path(os.path.realpath(text))
-    problem = None
-    if target.is_dir():
+    if os.path.isdir(target):
         problem = "which is a directory"
     elif not target.parent.is_dir():
         problem = f"but there is no directory {str(target.parent)!r}"
     elif not os.access(target.parent, os.W_OK):
         problem = f"but {str(target.parent)!r} cannot be written"
+    elif os.path.exists(target) and not os.access(target, os.W_OK):
+        problem = "which cannot be written"
+    else:
+        problem = _why_no_file_in(target)
     if problem:
         raise error(
             "A trace is written to a file in a directory that is there.",
-            f"path={text!r}, {problem}.",
+            f"path={text!r}, {problem}",
             _WORKS,
         )
     return target
+
+
+def _why_no_file_in(target):
+    """Why no file can be made beside `target`, found by making one."""
+    try:
+        os.lstat(target)  # A name that is too long is refused.
+    except FileNotFoundError:
+        pass
+    except OSError as refused:
+        return f"which is refused: {refused.strerror}"
+    try:
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as refused:
+        return f"where no file can be made: {refused.strerror}"
+    return None
 
 
 @contextlib.contextmanager

@@ -1,12 +1,16 @@
 """Draws a timeline: a lane for the host and for each device."""
 
+import io
 import os
+from collections.abc import Iterable
+from numbers import Integral
 from typing import TYPE_CHECKING
 from typing import Any
 
 from keras_parallel._errors import InputError
 from keras_parallel._errors import PlotError
 from keras_parallel.planning import _intervals
+from keras_parallel.planning._paths import check_picture_path
 from keras_parallel.planning.timeline import HOST
 from keras_parallel.planning.timeline import Run
 from keras_parallel.planning.timeline import Timeline
@@ -25,6 +29,10 @@ _COLORS = {
 _MEANINGS = {"wait": "wait of the host"}
 _BANDS = ("#eef4f8", "#dfe9f1")
 _LAST = 3  # Steps shown unless the caller chooses.
+_STEP = "step"
+_NO_STEPS = "the steps were not compiled as one program"
+# The part of the width that can be seen: a pixel or two.
+_LEAST = 1 / 800
 # What is drawn on top where several lanes of a device are drawn as one.
 _FROM_BEHIND = ("wait", "host", "compute", "transfer", "communication")
 
@@ -33,10 +41,14 @@ def draw(
     timeline: Timeline,
     path: "str | os.PathLike[str] | None",
     steps: int | range | None,
+    program: str | None,
 ) -> "Figure":
     """See `Timeline.plot`."""
     figure_class = _figure_class()
-    shown = _chosen(timeline, steps)
+    if path is not None:
+        suffixes = figure_class().canvas.get_supported_filetypes()
+        check_picture_path(path, suffixes, 'trace.plot("run.png")')
+    shown = _chosen(timeline, steps, program)
     begin, end = _window(timeline, shown)
     names = list(timeline.lanes)
     # Its methods are typed in part only.
@@ -69,23 +81,61 @@ def _figure_class() -> Any:
             f'Received: {error}. Install it: `pip install "keras-parallel'
             '[plot]"`.'
         ) from error
-    return Figure
+
+    class Picture(Figure):
+        """A figure that a notebook shows, whether pyplot runs or not."""
+
+        def _repr_png_(self) -> bytes:
+            written = io.BytesIO()
+            figure: Any = self
+            figure.savefig(written, format="png")
+            return written.getvalue()
+
+    return Picture
 
 
-def _chosen(timeline: Timeline, steps: int | range | None) -> tuple[Run, ...]:
-    """The runs to show, of the program that took longest."""
-    programs = timeline.programs
-    runs = timeline.runs(programs[0]) if programs else ()
+def _chosen(
+    timeline: Timeline, steps: int | range | None, program: str | None
+) -> tuple[Run, ...]:
+    """The runs to show."""
+    runs = _runs_of(timeline, program)
     if steps is None:
         return runs[-_LAST:]
     if isinstance(steps, range):
-        if not steps or min(steps) < 0 or max(steps) >= len(runs):
+        if (
+            not steps
+            or steps.step != 1
+            or steps.start < 0
+            or steps.stop > len(runs)
+        ):
             raise _no_such_steps(steps, runs)
-        return runs[min(steps) : max(steps) + 1]
-    # Of what is no number, `True` and `2.0` compare as one.
-    if type(steps) is not int or not 0 < steps <= len(runs):
+        return runs[steps.start : steps.stop]
+    # NumPy's integers count too; `True` is none.
+    if isinstance(steps, bool) or not isinstance(steps, Integral):
         raise _no_such_steps(steps, runs)
-    return runs[-steps:]
+    if not 0 < int(steps) <= len(runs):
+        raise _no_such_steps(steps, runs)
+    return runs[-int(steps) :]
+
+
+def _runs_of(timeline: Timeline, program: object) -> tuple[Run, ...]:
+    """The runs of a program; by default of what looks like a step."""
+    programs = timeline.programs
+    if program is None:
+        named = [p for p in programs if "train_step" in p]
+        named += [p for p in programs if _STEP in p]
+        return timeline.runs(named[0]) if named else ()
+    if isinstance(program, str) and program:
+        named = [p for p in programs if p == program]
+        named += [p for p in programs if program in p]
+        if named:
+            return timeline.runs(named[0])
+    works = f"program={programs[0]!r}" if programs else "program=None"
+    raise InputError(
+        "`program` is a part of the name of a program that ran: "
+        f"{', '.join(programs) or 'none did'}. Received: program={program!r}. "
+        f"An argument that works: `{works}`."
+    )
 
 
 def _no_such_steps(steps: object, runs: tuple[Run, ...]) -> InputError:
@@ -95,7 +145,8 @@ def _no_such_steps(steps: object, runs: tuple[Run, ...]) -> InputError:
     )
     return InputError(
         "`steps` is how many of the last steps to draw, or a range of steps "
-        f"that were recorded. Received: steps={steps!r}, of {count} steps. An "
+        f"that were recorded, without gaps. Received: steps={steps!r}, of "
+        f"{count} steps. An "
         f"argument that works: `{works}`."
     )
 
@@ -136,13 +187,28 @@ def _draw_lanes(
         for kind in _FROM_BEHIND:
             if kind in spans:
                 axes.broken_barh(
-                    spans[kind],
+                    _visible(spans[kind], (end - begin) * 1e3 * _LEAST),
                     (row - 0.36, 0.72),
                     facecolors=_COLORS[kind],
                     linewidth=0,
                 )
         seen |= set(spans)
     return seen
+
+
+def _visible(
+    spans: Iterable[tuple[float, float]], least: float
+) -> list[tuple[float, float]]:
+    """Widens what is too short to be seen; what then touches is one."""
+    merged: list[tuple[float, float]] = []
+    for start, width in sorted(spans):
+        width = max(width, least)
+        if merged and start <= sum(merged[-1]):
+            first, before = merged[-1]
+            merged[-1] = first, max(before, start + width - first)
+        else:
+            merged.append((start, width))
+    return merged
 
 
 def _mark_steps(axes: Any, shown: tuple[Run, ...], begin: float) -> None:
@@ -164,7 +230,7 @@ def _title(timeline: Timeline, shown: tuple[Run, ...]) -> str:
     if not timeline.devices:
         return "nothing ran on a device"
     if not shown:
-        return "everything that ran"
+        return f"everything that ran: {_NO_STEPS}"
     first, last = shown[0].number, shown[-1].number
     which = f"step {first}" if first == last else f"steps {first} to {last}"
     whole = len(timeline.runs(shown[0].program))

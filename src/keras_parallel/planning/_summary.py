@@ -26,6 +26,8 @@ def of_timeline(timeline: "Timeline") -> str:
         lines += ["", *_aligned([head, *runs])]
     if len(programs) > _SHOWN:
         lines.append(f"and {len(programs) - _SHOWN} more")
+    if programs and not any("step" in program for program in programs):
+        lines.append("No program is a step: steps were not compiled as one.")
     return "\n".join([*lines, *(f"Note: {note}" for note in timeline.notes)])
 
 

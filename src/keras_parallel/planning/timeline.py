@@ -254,26 +254,30 @@ class Timeline:
         self,
         path: "str | os.PathLike[str] | None" = None,
         steps: int | range | None = None,
+        program: str | None = None,
     ) -> "Figure":
         """Draws a lane for the host and for each device.
 
         Args:
             path: Where to write it; the suffix says how, such as `.png` or
                 `.svg`. Defaults to `None`, to write nothing.
-            steps: Which runs of the program that took longest to show: the
-                last so many, or those of a range such as `range(10, 13)`.
-                Defaults to the last few.
+            steps: Which runs of the program to show: the last so many, or
+                those of a range such as `range(10, 13)`. Defaults to the last
+                few, and to all that ran where no program is a step.
+            program: Its name or a part of it. Defaults to the training step,
+                else the step that took longest.
 
         Returns:
             The `matplotlib.figure.Figure`.
 
         Raises:
-            InputError: if there are no such runs.
+            InputError: if there are no such runs, or no such place for a
+                picture.
             PlotError: if Matplotlib is missing; it is the extra `[plot]`.
         """
         from keras_parallel.planning import _lanes
 
-        return _lanes.draw(self, path, steps)
+        return _lanes.draw(self, path, steps, program)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from keras_parallel._errors import TraceError
 from keras_parallel._logging import logger
 from keras_parallel.engines.base import Recording
 from keras_parallel.engines.jax import _xspace
+from keras_parallel.engines.jax._idle import wait_until_idle
 from keras_parallel.planning import Device
 
 
@@ -31,7 +32,7 @@ def profile(known: Mapping[Device, Any]) -> Iterator[Recording]:
         known: The devices to look at, with those of JAX.
     """
     with tempfile.TemporaryDirectory(prefix="keras-parallel-") as folder:
-        _wait_until_idle(known)
+        wait_until_idle(known)
         _start(folder)
         recording = Recording()
         try:
@@ -45,16 +46,6 @@ def profile(known: Mapping[Device, Any]) -> Iterator[Recording]:
                 logger.warning("nothing was recorded: %s", lost)
             raise
         _finish(recording, folder, known)
-
-
-def _wait_until_idle(known):
-    """Waits for what was asked of the devices: it is done asynchronously."""
-    jax.effects_barrier()
-    for platform in {device.platform for device in known.values()}:
-        for array in jax.live_arrays(platform):
-            # What failed says so where it is read.
-            with contextlib.suppress(RuntimeError):
-                array.block_until_ready()
 
 
 def _start(folder):
@@ -83,7 +74,7 @@ def _explain(error):
 
 
 def _finish(recording, folder, known):
-    _wait_until_idle(known)
+    wait_until_idle(known)
     try:
         jax.profiler.stop_trace()
     except RuntimeError as error:

@@ -7,11 +7,13 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import Any
-from typing import NamedTuple
 
 import jax
 
+from keras_parallel.engines.jax import _idle
 from keras_parallel.engines.jax import _protobuf
+from keras_parallel.engines.jax._runs import Found
+from keras_parallel.engines.jax._runs import numbered
 from keras_parallel.planning import HOST
 from keras_parallel.planning import Device
 from keras_parallel.planning import Event
@@ -30,6 +32,8 @@ _TRANSFER = re.compile(r"Memcpy(H2D|D2H|HtoD|DtoH)|Infeed|Outfeed")
 
 # What the host does for the devices.
 _CALL = "PjitFunction("
+# Inside a call, where a program is started.
+_START = "::Execute"
 _HOST_EVENTS = {
     "backend_compile_and_load": "host",
     "DevicePut": "transfer",
@@ -37,21 +41,13 @@ _HOST_EVENTS = {
     "np.asarray(jax.Array)": "wait",
     "CommonPjRtBuffer::Await": "wait",
 }
+# Kinds of events that say something of others, and are not kept.
+_STARTS, _HIDES = "starts", "hides"
 # Lines that tell the same once more, in larger units.
 _DERIVED = re.compile(
     r"Steps|XLA Modules|Framework|TensorFlow|Source|XLA TraceMe|Launch Stats"
 )
 _DEVICE_PLANE = re.compile(r"/device:([A-Z]+):(\d+)")
-
-
-class _Found(NamedTuple):
-    begin: int  # Nanoseconds.
-    end: int
-    device: str
-    kind: str
-    name: str
-    program: str | None
-    run: Any = None  # The profiler's name for it.
 
 
 def read(data: bytes, known: Mapping[Device, Any]) -> Timeline:
@@ -94,8 +90,9 @@ def from_planes(
         elif plane.name == "/host:CPU":
             for line in plane.lines:
                 found += _nested(_of_thread(line, names))
+    found = [pair for pair in found if pair[0].program != _idle.PROGRAM]
     found.sort(key=lambda pair: (pair[0].begin, -pair[0].end))
-    numbers, missing = _numbers([event for event, _ in found])
+    told, missing = numbered([event for event, _ in found])
     events = tuple(
         Event(
             device=event.device,
@@ -103,11 +100,11 @@ def from_planes(
             name=event.name,
             start=event.begin / 1e9,
             duration=(event.end - event.begin) / 1e9,
-            program=event.program,
+            program=program,
             run=number,
             depth=depth,
         )
-        for (event, depth), number in zip(found, numbers)
+        for (event, depth), (program, number) in zip(found, told)
     )
     return Timeline(events, notes + missing)
 
@@ -124,13 +121,14 @@ def _of_stream(line, device):
     for event in line.events:
         stats = dict(event.stats)
         operation = stats.get("hlo_op", "")
-        yield _Found(
+        yield Found(
             *_span(event),
             device,
             _kind(f"{operation} {event.name}"),
             sys.intern(event.name),
             stats.get("hlo_module"),
-            stats.get("run_id"),
+            stats.get("program_id"),
+            _run_of(stats),
         )
 
 
@@ -139,17 +137,32 @@ def _of_thread(line, names):
     for event in line.events:
         name = sys.intern(event.name)
         if name in _HOST_EVENTS:
-            yield _Found(*_span(event), HOST, _HOST_EVENTS[name], name, None)
+            yield Found(*_span(event), HOST, _HOST_EVENTS[name], name)
         elif name.startswith(_CALL):
-            yield _Found(*_span(event), HOST, "host", name, _program(name))
+            yield Found(*_span(event), HOST, "host", name, _program(name))
+        elif name == _idle.WAITING:
+            yield Found(*_span(event), HOST, _HIDES, name)
+        elif _START in name:
+            runs = _run_of(dict(event.stats))
+            yield Found(*_span(event), HOST, _STARTS, name, runs=runs)
         # Most events are none of ours, and their statistics take time to read.
         elif " " not in name and "::" not in name:
             stats = dict(event.stats)
             device = names.get(("cpu", stats.get("device_ordinal")))
             if device and "hlo_op" in stats:
-                program = sys.intern(stats["hlo_module"])
-                kind, run = _kind(name), stats.get("run_id")
-                yield _Found(*_span(event), device, kind, name, program, run)
+                yield Found(
+                    *_span(event),
+                    device,
+                    _kind(name),
+                    name,
+                    sys.intern(stats["hlo_module"]),
+                    stats.get("program_id"),
+                    _run_of(stats),
+                )
+
+
+def _run_of(stats):
+    return (stats["run_id"],) if "run_id" in stats else ()
 
 
 @functools.cache
@@ -176,59 +189,22 @@ def _nested(line):
 
     Of calls in a call, as while a function is traced, the outer one stays.
     """
-    opened = {}
+    kept, opened = [], {}
     for event in sorted(line, key=lambda e: (e.begin, -e.end)):
         stack = opened.setdefault(event.device, [])
-        while stack and stack[-1].end <= event.begin:
+        while stack and stack[-1][0] <= event.begin:
             stack.pop()
-        is_call = event.device == HOST and event.program
-        if is_call and any(outer.program for outer in stack):
-            continue
-        yield event, len(stack)
-        stack.append(event)
-
-
-def _numbers(found):
-    """The number of the run that each event belongs to, and what is missing.
-
-    On GPUs the profiler does not say which run it is: there a run begins with
-    the operation that came first.
-    """
-    runs, firsts, counts, keys = {}, {}, {}, []
-    for event in found:
-        key = None
-        if event.program and event.device != HOST:
-            key = event.run
-            if key is None:
-                place = event.program, event.device
-                first = firsts.setdefault(place, event.name)
-                counts[place] = counts.get(place, 0) + (event.name == first)
-                key = counts[place]
-            of_program = runs.setdefault(event.program, {})
-            of_program.setdefault(key, len(of_program))
-        keys.append(key)
-    numbers = [
-        None if key is None else runs[event.program][key]
-        for event, key in zip(found, keys)
-    ]
-    missing = []
-    for program, calls in _calls(found).items():
-        count = len(runs.get(program, ()))
-        # The host calls them in the order in which they run.
-        if len(calls) == count:
-            for number, call in enumerate(calls):
-                numbers[call] = number
-        elif len(calls) > count > 0:
-            missing.append(
-                f"the host called {program} {len(calls)} times; of its runs "
-                f"{count} were recorded."
-            )
-    return numbers, tuple(missing)
-
-
-def _calls(found):
-    calls = {}
-    for i, event in enumerate(found):
-        if event.device == HOST and event.program:
-            calls.setdefault(event.program, []).append(i)
-    return calls
+        calls = [i for _, i, is_call in stack if is_call]
+        if event.kind == _STARTS:
+            if calls:
+                call, depth = kept[calls[0]]
+                runs = call.runs + event.runs
+                kept[calls[0]] = call._replace(ran=True, runs=runs), depth
+        elif event.kind == _HIDES:
+            stack.append((event.end, None, False))
+        elif not any(i is None for _, i, _ in stack):
+            is_call = event.device == HOST and event.program is not None
+            if not (is_call and calls):
+                stack.append((event.end, len(kept), is_call))
+                kept.append((event, len(stack) - 1))
+    return kept
