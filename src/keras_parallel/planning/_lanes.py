@@ -1,6 +1,5 @@
 """Draws a timeline: a lane for the host and for each device."""
 
-import io
 import os
 from collections.abc import Iterable
 from numbers import Integral
@@ -8,9 +7,9 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from keras_parallel._errors import InputError
-from keras_parallel._errors import PlotError
 from keras_parallel.planning import _intervals
-from keras_parallel.planning._paths import check_picture_path
+from keras_parallel.planning._figure import check_picture_path
+from keras_parallel.planning._figure import new_figure
 from keras_parallel.planning.timeline import HOST
 from keras_parallel.planning.timeline import Run
 from keras_parallel.planning.timeline import Timeline
@@ -44,15 +43,13 @@ def draw(
     program: str | None,
 ) -> "Figure":
     """See `Timeline.plot`."""
-    figure_class = _figure_class()
     if path is not None:
-        suffixes = figure_class().canvas.get_supported_filetypes()
-        check_picture_path(path, suffixes, 'trace.plot("run.png")')
+        check_picture_path(path, 'trace.plot("run.png")')
     shown = _chosen(timeline, steps, program)
     begin, end = _window(timeline, shown)
     names = list(timeline.lanes)
     # Its methods are typed in part only.
-    figure: Any = figure_class(
+    figure = new_figure(
         figsize=(10, 1.4 + 0.38 * max(len(names), 1)), layout="constrained"
     )
     axes = figure.subplots()
@@ -70,28 +67,6 @@ def draw(
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
-
-
-def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlotError(
-            "Pictures are drawn with Matplotlib, which is an extra. "
-            f'Received: {error}. Install it: `pip install "keras-parallel'
-            '[plot]"`.'
-        ) from error
-
-    class Picture(Figure):
-        """A figure that a notebook shows, whether pyplot runs or not."""
-
-        def _repr_png_(self) -> bytes:
-            written = io.BytesIO()
-            figure: Any = self
-            figure.savefig(written, format="png")
-            return written.getvalue()
-
-    return Picture
 
 
 def _chosen(

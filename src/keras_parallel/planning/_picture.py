@@ -1,34 +1,20 @@
-"""The plan as a picture. The only file that needs Matplotlib.
+"""The plan as a picture.
 
 Every device is a box with a bar of what it holds. What crosses are lines
 below that join all devices, as a bus does: every device takes part in each.
 Lengths are inches, so that text fits whatever the number of devices.
 """
 
-import io
-import os
-import pathlib
 import textwrap
 import typing
 
-from keras_parallel._errors import InputError
-from keras_parallel._errors import PlotError
+from keras_parallel.planning._figure import new_figure
 from keras_parallel.planning._table import counted
 from keras_parallel.planning._table import readable
 from keras_parallel.planning._table import scope_of
 from keras_parallel.planning._table import shortened
 from keras_parallel.planning._table import summary_of
 from keras_parallel.planning._table import title_of
-
-try:
-    from matplotlib.figure import Figure
-except ImportError as error:
-    raise PlotError(
-        "A plan is drawn by Matplotlib. Received: no module that is called "
-        "'matplotlib'. To install it: "
-        '`pip install "keras-parallel[plot]"`. Without it, `print(plan)` '
-        "shows the same."
-    ) from error
 
 if typing.TYPE_CHECKING:
     from keras_parallel.planning.plan import Collective
@@ -57,38 +43,7 @@ _NOTE = 0.2
 _MOST_LINES = 12
 
 
-class _Picture(Figure):
-    """A figure that a notebook shows, whether pyplot runs there or not."""
-
-    def _repr_png_(self) -> bytes:
-        written = io.BytesIO()
-        figure: typing.Any = self
-        figure.savefig(written, format="png")
-        return written.getvalue()
-
-
-def check_path(path: object) -> None:
-    """Raises `InputError` if a picture cannot be written there."""
-    figure: typing.Any = Figure()
-    formats = sorted(figure.canvas.get_supported_filetypes())
-    rule = wrong = ""
-    if not isinstance(path, str | os.PathLike):
-        rule, wrong = "is a string or a path", type(path).__name__
-    else:
-        file = pathlib.Path(os.fspath(path))
-        if file.suffix[1:].lower() not in formats or file.is_dir():
-            rule = f"is a file with one of the suffixes {', '.join(formats)}"
-            wrong = "a directory" if file.is_dir() else f"{file.suffix!r}"
-        elif not file.parent.is_dir():
-            rule, wrong = "is a file in a directory that exists", "none there"
-    if rule:
-        raise InputError(
-            f"`path` {rule}. Received: path={path!r} ({wrong}). A call that "
-            'works: `plan.plot("plan.png")`.'
-        )
-
-
-def picture_of(plan: "Plan") -> Figure:
+def picture_of(plan: "Plan") -> typing.Any:
     """Draws a plan. See `Plan.plot`."""
     buses = _shown(summary_of(plan.collectives))
     devices = len(plan.shares)
@@ -97,8 +52,7 @@ def picture_of(plan: "Plan") -> Figure:
     box_height = _HEADER + _LINE * (len(_COLORS) + 1) + 0.1
     below = _BUS * len(buses) + 0.25 if buses else 0.1
     height = _TITLE + box_height + below + _NOTE * len(notes) + _MARGIN
-    # Matplotlib is not typed to the end.
-    figure: typing.Any = _Picture(figsize=(width, height), facecolor="white")
+    figure = new_figure(figsize=(width, height), facecolor="white")
     axes: typing.Any = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()

@@ -5,6 +5,8 @@ import os
 import typing
 
 from keras_parallel._errors import PlanError
+from keras_parallel.planning._figure import check_picture_path
+from keras_parallel.planning._picture import picture_of
 from keras_parallel.planning._table import html_of
 from keras_parallel.planning._table import text_of
 from keras_parallel.planning.devices import Device
@@ -208,13 +210,9 @@ class Plan:
                 exists, with a suffix that Matplotlib writes.
             PlotError: if Matplotlib is not installed.
         """
-        # Matplotlib is an extra.
-        from keras_parallel.planning._picture import check_path
-        from keras_parallel.planning._picture import picture_of
-
         if path is not None:
-            check_path(path)
-        figure: typing.Any = picture_of(self)
+            check_picture_path(path, 'plan.plot("plan.png")')
+        figure = picture_of(self)
         if path is not None:
             figure.savefig(path)
         return figure
