@@ -384,3 +384,63 @@ def test_an_unbuilt_model_is_told_to_be_built():
     with pytest.raises(ValueError, match="not built") as caught:
         kp.check(model, *data(8))
     assert_teaches(caught.value)
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+class OwnLogger(keras.callbacks.CSVLogger):
+    ended = False
+
+    def on_train_end(self, logs=None):
+        OwnLogger.ended = True
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_files_of_callbacks_stay_what_they_are(tmp_path, monkeypatch, relative):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path.relative_to(tmp_path) if relative else tmp_path
+    log = tmp_path / "log.csv"
+    log.write_text("epoch,loss\n0,1.0\n")
+    callbacks = keras.callbacks
+    model = kp.data_parallel(dense(4), 2)
+    given = [
+        callbacks.CSVLogger(str(folder / "log.csv")),
+        OwnLogger(folder / "log.csv", append=True),
+        callbacks.BackupAndRestore(folder / "backup", save_freq=1),
+        callbacks.ModelCheckpoint(
+            folder / "{epoch}-{batch}.keras", save_freq=2
+        ),
+        callbacks.TensorBoard(folder / "logs", update_freq=1),
+    ]
+    attributes = [dict(vars(c)) for c in given]
+    before = files_of(tmp_path)
+    report = kp.check(model, *data(96), batch_size=16, callbacks=given)
+    assert files_of(tmp_path) == before
+    assert not OwnLogger.ended
+    assert [dict(vars(c)) for c in given] == attributes
+    assert not any("left out" in note for note in report.notes)
+    # Their time counts.
+    assert report.time.callbacks > 0
+    # The next training starts at its beginning.
+    history = model.fit(*data(32), epochs=2, verbose=0, callbacks=given[2:3])
+    assert history.epoch == [0, 1]
+
+
+def test_a_callback_that_cannot_be_moved_is_left_out(tmp_path):
+    class Fixed(keras.callbacks.CSVLogger):
+        def __copy__(self):
+            raise TypeError("there is one of it")
+
+    log = tmp_path / "log.csv"
+    log.write_text("kept")
+    report = kp.check(
+        kp.data_parallel(dense(4), 2), *data(64), callbacks=[Fixed(log)]
+    )
+    assert log.read_text() == "kept"
+    assert any("`Fixed` was left out" in note for note in report.notes)

@@ -16,6 +16,7 @@ from keras_parallel.inspection._report import Report
 from keras_parallel.inspection._source import Source
 from keras_parallel.inspection._source import replayed
 from keras_parallel.inspection._source import shape_of
+from keras_parallel.inspection._stand_ins import stand_ins
 from keras_parallel.inspection._untouched import untouched
 from keras_parallel.planning import compare
 from keras_parallel.planning import lay_out_rows
@@ -51,7 +52,8 @@ def check(
 
     The model is afterwards what it was, bit by bit: weights, optimizer,
     metrics, seeds, history, and the random state of Python and NumPy. So are
-    the attributes of `callbacks`, and what they write stays.
+    the attributes of `callbacks`. Callbacks of Keras that write files write
+    to a temporary folder meanwhile; what your own ones write stays.
 
     Example:
 
@@ -70,8 +72,10 @@ def check(
         sample_weight: Weights, if `x` is arrays.
         batch_size: Rows of a batch, if `x` is arrays.
         steps: How many steps to compare and to measure.
-        callbacks: Callbacks whose hooks of batches are called and measured.
-            Hooks at the end of an epoch or of the training are not.
+        callbacks: Callbacks whose hooks of batches are called and measured,
+            after `set_params`, `set_model`, `on_train_begin` and
+            `on_epoch_begin`. Hooks at the end of an epoch or of the training
+            are not called.
 
     Returns:
         A `Report`. `print(report)` is for people, `report.ok` and
@@ -108,7 +112,8 @@ def report_on(model, source, callbacks) -> Report:
     _say(model, "compiling a step for all devices")
     warm_up = on_many.fit(source.warm_up(), source.steps)
     _say(model, "measuring on all devices")
-    live = on_many.fit(source.measured(), source.steps, callbacks)
+    with stand_ins(callbacks) as (called, left_out):
+        live = on_many.fit(source.measured(), source.steps, called)
     batches = live.batches
     step_seconds = on_many.seconds(lambda: _again(batches))
     busy = on_many.busy(*_again(batches), step_seconds)
@@ -159,7 +164,7 @@ def report_on(model, source, callbacks) -> Report:
         step_seconds=step_seconds,
         one_device_seconds=one_device_seconds,
         bottleneck=diagnose(evidence),
-        notes=tuple(_notes(devices, source)),
+        notes=(*left_out, *_notes(devices, source)),
     )
 
 
