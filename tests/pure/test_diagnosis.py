@@ -63,6 +63,25 @@ CASES = [
     ),
     (
         {
+            "time": step(callbacks=50.0, compute=40.0),
+            "callback": "Saver",
+            "waiting_callback": "Saver",
+            "logs_share": 0.2,
+        },
+        "callbacks",
+        "(a hook after each batch makes Keras wait for its logs)",
+    ),
+    (
+        {
+            "time": step(callbacks=50.0, compute=40.0),
+            "waiting_callback": "Empty",
+            "logs_share": 0.9,
+        },
+        "callbacks",
+        "(`Empty` has one), and most of it in waiting",
+    ),
+    (
+        {
             "time": step(compute=55.0, communication=40.0),
             "flops": 2.0**30,
         },

@@ -444,3 +444,28 @@ def test_a_callback_that_cannot_be_moved_is_left_out(tmp_path):
     )
     assert log.read_text() == "kept"
     assert any("`Fixed` was left out" in note for note in report.notes)
+
+
+def test_callbacks_without_a_hook_of_batches_are_not_blamed():
+    given = [
+        keras.callbacks.EarlyStopping("loss"),
+        keras.callbacks.ReduceLROnPlateau("loss"),
+    ]
+    report = kp.check(kp.data_parallel(dense(4), 2), *data(96), callbacks=given)
+    assert report.time.callbacks == 0
+    assert report.bottleneck.name != "callbacks"
+
+
+@pytest.mark.parametrize("hook", ["on_train_batch_begin", "on_train_batch_end"])
+def test_a_hook_of_an_instance_is_measured(hook):
+    def wait(batch, logs):
+        time.sleep(0.05)
+
+    given = [
+        keras.callbacks.EarlyStopping("loss"),
+        keras.callbacks.LambdaCallback(**{hook: wait}),
+    ]
+    report = kp.check(kp.data_parallel(dense(4), 2), *data(96), callbacks=given)
+    assert report.time.callbacks > 0.02
+    assert report.bottleneck.name == "callbacks"
+    assert "most of it in `LambdaCallback`" in report.bottleneck.sentence

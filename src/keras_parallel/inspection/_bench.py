@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 
+from keras_parallel.inspection._watch import Waiter
 from keras_parallel.inspection._watch import Watch
 from keras_parallel.inspection._watch import batch_hooks
 from keras_parallel.planning import Busy
@@ -20,8 +21,9 @@ class PerStep:
     Args:
         total: From step to step, without compilation.
         input: In the data of the user.
-        callbacks: In the callbacks of the user.
-        slowest: The class of the callback that took longest, if there is one.
+        callbacks: In the hooks of batches of the user's callbacks.
+        slowest: The class of the callback that took longest in them, if any
+            took time.
         compilations: How often the step was compiled, in all.
         compile_seconds: How long that took, in all.
         batches: What was trained on.
@@ -95,6 +97,19 @@ class Bench:
                 how many there are.
         """
         return min(self.fit(*arguments()).total for _ in range(2))
+
+    def seconds_and_waiting(self, arguments) -> tuple[float, float]:
+        """The same, and how much longer it takes with a hook that is empty.
+
+        For a hook at the end of each batch Keras waits for its logs. The two
+        are measured in turn, so that a busy machine is busy for both.
+        """
+        pairs = [
+            [self.fit(*arguments(), with_hook).total for with_hook in both]
+            for both in [((), (Waiter(),))] * 3
+        ]
+        without, waiting = (min(of) for of in zip(*pairs, strict=True))
+        return without, max(waiting - without, 0.0)
 
     def busy(self, arguments, steps, total) -> Busy:
         """What a device did in a step, in the mean over the devices.

@@ -18,6 +18,7 @@ from keras_parallel.inspection._source import replayed
 from keras_parallel.inspection._source import shape_of
 from keras_parallel.inspection._stand_ins import stand_ins
 from keras_parallel.inspection._untouched import untouched
+from keras_parallel.inspection._watch import wait_for_logs
 from keras_parallel.planning import compare
 from keras_parallel.planning import lay_out_rows
 from keras_parallel.planning import split_step
@@ -115,7 +116,12 @@ def report_on(model, source, callbacks) -> Report:
     with stand_ins(callbacks) as (called, left_out):
         live = on_many.fit(source.measured(), source.steps, called)
     batches = live.batches
-    step_seconds = on_many.seconds(lambda: _again(batches))
+    waits = wait_for_logs(called)
+    step_seconds, for_logs = (
+        on_many.seconds_and_waiting(lambda: _again(batches))
+        if waits
+        else (on_many.seconds(lambda: _again(batches)), 0.0)
+    )
     busy = on_many.busy(*_again(batches), step_seconds)
     _say(model, "compiling and measuring a step on one device")
     plain = [_twin.in_plain_form(many, batch) for batch in batches]
@@ -130,7 +136,7 @@ def report_on(model, source, callbacks) -> Report:
     layout = lay_out_rows(rows, len(devices))
     program = on_many.program(usual, warm_up)
     plan = _plan_of(model, many, rows)
-    time = _time(live, step_seconds, busy, warm_up)
+    time = _time(live, for_logs, busy, warm_up)
     evidence = Evidence(
         devices=len(devices),
         steps=len(batches),
@@ -143,6 +149,8 @@ def report_on(model, source, callbacks) -> Report:
         compiled=program is not None,
         virtual=devices[0].virtual,
         callback=live.slowest,
+        waiting_callback=type(waits[0]).__name__ if waits else None,
+        logs_share=for_logs / (for_logs + live.callbacks or 1.0),
         flops=None if program is None else program.flops,
         **_gradients(model),
     )
@@ -176,17 +184,11 @@ def _say(model, what):
     logger.info("check of %r: %s", model.name, what)
 
 
-def _time(live: PerStep, step_seconds: float, busy, warm_up: PerStep):
-    callbacks = live.callbacks
-    if live.slowest is not None:
-        # A callback that is given the logs of each batch costs more than its
-        # own time: Keras waits for them.
-        more = live.total - live.input - step_seconds
-        callbacks = max(callbacks, more)
+def _time(live: PerStep, for_logs, busy, warm_up: PerStep):
     return split_step(
         live.total,
         input=live.input,
-        callbacks=callbacks,
+        callbacks=live.callbacks + for_logs,
         compute=busy.compute,
         communication=busy.communication,
         compilation=warm_up.compile_seconds + live.compile_seconds,

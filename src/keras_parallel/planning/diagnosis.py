@@ -42,7 +42,11 @@ class Evidence:
         time: The parts of a step.
         compiled: Whether steps are compiled.
         virtual: Whether the devices share the cores of a host.
-        callback: The class name of the slowest callback, if there is one.
+        callback: The class name of the callback whose hooks of batches took
+            longest, if any took time.
+        waiting_callback: The class name of one with a hook after each batch,
+            for which Keras waits for the logs, if there is one.
+        logs_share: The share of that wait in the time for callbacks.
         gradient_bytes: Size of all gradients.
         largest: Path and gradient bytes of the layer with the most of them.
         flops: Floating-point operations of a step on a device, if known.
@@ -59,6 +63,8 @@ class Evidence:
     compiled: bool = True
     virtual: bool = False
     callback: str | None = None
+    waiting_callback: str | None = None
+    logs_share: float = 0.0
     gradient_bytes: int = 0
     largest: tuple[str, int] = ("", 0)
     flops: float | None = None
@@ -164,11 +170,22 @@ def _input(e: Evidence) -> str:
 
 
 def _callbacks(e: Evidence) -> str:
+    share = _percent(_of(e, "callbacks"))
+    waits = "a hook after each batch makes Keras wait for its logs"
+    if e.waiting_callback and e.logs_share >= _MOST:
+        return (
+            f"Callbacks: {share} of a step goes by for a hook after each "
+            f"batch (`{e.waiting_callback}` has one), and most of it in "
+            "waiting: such a hook, even an empty one, makes Keras wait for "
+            "the logs of each batch; move the work to `on_epoch_end`, or set "
+            "`steps_per_execution`."
+        )
     name = f" (most of it in `{e.callback}`)" if e.callback else ""
+    because = f" ({waits})" if e.waiting_callback else ""
     return (
-        f"Callbacks: {_percent(_of(e, 'callbacks'))} of a step goes by in "
-        f"callbacks{name}, for which the devices wait after every batch; move "
-        "the work to `on_epoch_end`, or do it every n-th batch."
+        f"Callbacks: {share} of a step goes by in callbacks{name}, for which "
+        f"the devices wait at every batch{because}; move the work to "
+        "`on_epoch_end`, or do it every n-th batch."
     )
 
 
