@@ -104,12 +104,12 @@ class Bench:
         For a hook at the end of each batch Keras waits for its logs. The two
         are measured in turn, so that a busy machine is busy for both.
         """
-        pairs = [
-            [self.fit(*arguments(), with_hook).total for with_hook in both]
-            for both in [((), (Waiter(),))] * 3
-        ]
-        without, waiting = (min(of) for of in zip(*pairs, strict=True))
-        return without, max(waiting - without, 0.0)
+        without, waiting = [], []
+        for _ in range(3):
+            for found, hooks in ((without, ()), (waiting, (Waiter(),))):
+                batches, steps = arguments()
+                found.append(self.fit(batches, steps, hooks).total)
+        return min(without), max(min(waiting) - min(without), 0.0)
 
     def busy(self, arguments, steps, total) -> Busy:
         """What a device did in a step, in the mean over the devices.

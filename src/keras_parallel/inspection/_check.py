@@ -10,6 +10,7 @@ from keras_parallel._logging import logger
 from keras_parallel.inspection import _differences
 from keras_parallel.inspection._arguments import check_arguments
 from keras_parallel.inspection._arguments import check_model
+from keras_parallel.inspection._arguments import flat
 from keras_parallel.inspection._bench import Bench
 from keras_parallel.inspection._bench import PerStep
 from keras_parallel.inspection._report import Report
@@ -43,7 +44,7 @@ def check(
     sample_weight: Any = None,
     batch_size: int = 32,
     steps: int = 5,
-    callbacks: list[keras.callbacks.Callback] | None = None,
+    callbacks: Any = None,
 ) -> Report:
     """Runs a few steps of a model on one device and in parallel.
 
@@ -89,10 +90,10 @@ def check(
     """
     check_arguments(batch_size, steps, callbacks)
     check_model(model)
-    callbacks = callbacks or []
+    callbacks = flat(callbacks)
     with untouched(model, callbacks):
         # Inside, since reading a batch may draw random numbers.
-        source = Source(x, y, sample_weight, batch_size, steps)
+        source = Source(x, y, sample_weight, int(batch_size), int(steps))
         return report_on(model, source, callbacks)
 
 
