@@ -469,3 +469,24 @@ def test_a_hook_of_an_instance_is_measured(hook):
     assert report.time.callbacks > 0.02
     assert report.bottleneck.name == "callbacks"
     assert "most of it in `LambdaCallback`" in report.bottleneck.sentence
+
+
+class Shapes(keras.utils.PyDataset):
+    """Other shapes at each run, as a shuffled dataset has."""
+
+    def __init__(self):
+        super().__init__()
+        self._rows = iter([8, 8, 8, 16, 16, 8, 8, 8, 24, 24] + [8] * 99)
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return data(next(self._rows))
+
+
+def test_shapes_are_counted_over_the_steps_that_compile():
+    report = kp.check(kp.data_parallel(dense(4), 2), Shapes())
+    assert report.compilations == 3
+    assert "3 shapes of batch" in report.bottleneck.sentence
+    assert "dtype" not in report.bottleneck.sentence

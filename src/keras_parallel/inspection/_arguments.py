@@ -24,7 +24,8 @@ def check_arguments(batch_size, steps, callbacks):
                 f"{name}={shown(number)}",
                 _CALL.format(f", {name}={32 if name == 'batch_size' else 5}"),
             )
-    if not all(isinstance(c, keras.callbacks.Callback) for c in flat(callbacks)):
+    kind = keras.callbacks.Callback
+    if not all(isinstance(callback, kind) for callback in flat(callbacks)):
         raise error(
             "`callbacks` is a list of Keras callbacks.",
             f"callbacks={shown(callbacks)}",

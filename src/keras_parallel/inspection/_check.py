@@ -137,12 +137,17 @@ def report_on(model, source, callbacks) -> Report:
     layout = lay_out_rows(rows, len(devices))
     program = on_many.program(usual, warm_up)
     plan = _plan_of(model, many, rows)
+    against_plan = (
+        None if plan is None or program is None else compare(plan, program)
+    )
     time = _time(live, for_logs, busy, warm_up)
+    # Those for which was compiled, in both runs: a dataset may shuffle.
+    seen = [*batches, *(() if source.is_iterator else warm_up.batches)]
     evidence = Evidence(
         devices=len(devices),
-        steps=len(batches),
+        steps=len(seen),
         rows=rows,
-        shapes=len({shape_of(batch) for batch in batches}),
+        shapes=len({shape_of(batch) for batch in seen}),
         compilations=warm_up.compilations + live.compilations,
         compile_seconds=time.compilation,
         split=layout.split,
@@ -153,6 +158,8 @@ def report_on(model, source, callbacks) -> Report:
         waiting_callback=type(waits[0]).__name__ if waits else None,
         logs_share=for_logs / (for_logs + live.callbacks or 1.0),
         flops=None if program is None else program.flops,
+        steps_per_execution=many.steps_per_execution,
+        against_plan=against_plan or (),
         **_gradients(model),
     )
     return Report(
@@ -165,9 +172,7 @@ def report_on(model, source, callbacks) -> Report:
         differences=differences,
         noise=noise,
         program=program,
-        against_plan=None
-        if plan is None or program is None
-        else compare(plan, program),
+        against_plan=against_plan,
         time=time,
         compilations=evidence.compilations,
         step_seconds=step_seconds,

@@ -117,26 +117,27 @@ class _FirstFit:
         has begun. So Keras's methods are replaced, in this process only, which
         exists for the check. Those of a parallel model call them too.
         """
+        first = self
         fit, train_on_batch = keras.Model.fit, keras.Model.train_on_batch
         signature = inspect.signature(fit)
 
         @functools.wraps(fit)
-        def checked(model, *args, **kwargs):
-            if self._is_within() or not model.compiled:
-                return fit(model, *args, **kwargs)
+        def checked(self, *args, **kwargs):
+            if first._is_within() or not self.compiled:
+                return fit(self, *args, **kwargs)
 
             def report():
-                call = signature.bind(model, *args, **kwargs)
+                call = signature.bind(self, *args, **kwargs)
                 call.apply_defaults()
-                return _checked(model, call.arguments)
+                return _checked(self, call.arguments)
 
-            return self._end_with(report)
+            return first._end_with(report)
 
         @functools.wraps(train_on_batch)
-        def watched(model, *args, **kwargs):
-            if not self._is_within() and _in_a_fit_of_its_own(model):
-                self._end_with(lambda: _fail(_own_fit(model)))
-            return train_on_batch(model, *args, **kwargs)
+        def watched(self, *args, **kwargs):
+            if not first._is_within() and _in_a_fit_of_its_own(self):
+                first._end_with(lambda: _fail(_own_fit(self)))
+            return train_on_batch(self, *args, **kwargs)
 
         keras.Model.fit = checked
         keras.Model.train_on_batch = watched

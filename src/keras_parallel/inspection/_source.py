@@ -96,6 +96,11 @@ class Source:
         if 0 < count < self.steps:
             self.steps = count
 
+    @property
+    def is_iterator(self):
+        """Whether it gives each batch once, and warms up with the first."""
+        return self._first is not None
+
     def one_batch(self):
         """A batch to build a model with."""
         if self._first is not None:
