@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import time
 
 import keras
@@ -11,6 +12,7 @@ from keras import layers
 
 import keras_parallel as kp
 from keras_parallel.inspection._untouched import untouched
+from keras_parallel.strategies import _keras
 from tests.helpers import assert_teaches
 
 
@@ -355,6 +357,11 @@ def test_models_and_data_of_all_kinds(make_model, arguments, steps):
         assert report.bottleneck.name == "eager steps"
 
 
+class Compiling(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.compile("sgd", "mse")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -367,7 +374,11 @@ def test_models_and_data_of_all_kinds(make_model, arguments, steps):
         ({"x": iter(batches_of([8]))}, "inputs and targets"),
         ({"x": iter(()), "y": None}, "at least one batch"),
         ({"x": "x.npy"}, "`x` is an array"),
-        ({"x": np.ones((0, 16)), "y": np.ones((0, 4))}, "at least one row"),
+        (
+            {"x": np.ones((0, 16)), "y": np.ones((0, 4))},
+            r"at least one row.*x=ndarray of shape \(0, 16\)",
+        ),
+        ({"callbacks": [Compiling()]}, "as it was compiled"),
     ],
 )
 def test_mistakes_are_told(change, words):
@@ -490,3 +501,113 @@ def test_shapes_are_counted_over_the_steps_that_compile():
     assert report.compilations == 3
     assert "3 shapes of batch" in report.bottleneck.sentence
     assert "dtype" not in report.bottleneck.sentence
+
+
+class Stopping(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch == 1
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_check_that_a_callback_stops_says_so(as_list):
+    given = (
+        keras.callbacks.CallbackList([Stopping()]) if as_list else Stopping()
+    )
+    report = kp.check(
+        kp.data_parallel(dense(4), 2),
+        *data(96),
+        batch_size=np.int64(16),
+        callbacks=given,
+    )
+    assert report.batch_size == 16
+    assert "`stop_training`: 2 of 5 steps" in str(report)
+
+
+class Memory:
+    """An object of a class that is nobody's but the user's."""
+
+    def __init__(self):
+        self.seen = []
+        self.best = np.inf
+
+
+class Holding(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.losses = np.zeros(8)
+        self.memory = Memory()
+        self.generator = np.random.default_rng(1)
+        self.old_generator = np.random.RandomState(1)
+        self.python_generator = random.Random(1)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses[batch] = 1 + logs["loss"]
+        self.memory.seen.append(batch)
+        self.memory.best = 0.0
+        self.draw()
+        keras.random.normal((1,))
+
+    def draw(self):
+        return (
+            self.generator.normal(),
+            self.old_generator.normal(),
+            self.python_generator.random(),
+        )
+
+
+class Shuffled(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.order = np.arange(64)
+        self.rng = np.random.default_rng(1)
+        self.epochs = 0
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        x, y = data(64)
+        rows = self.order[16 * index : 16 * index + 16]
+        return x[rows], y[rows]
+
+    def on_epoch_end(self):
+        self.epochs += 1
+        self.rng.shuffle(self.order)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_callbacks_and_datasets_hold_is_put_back(fresh):
+    model = kp.data_parallel(dense(4), 2)
+    if fresh:
+        keras.utils.clear_session()
+    assert (_keras.global_seed_generator() is None) or not fresh
+    keras.random.normal((1,)) if not fresh else None
+    holding, shuffled = Holding(), Shuffled()
+    kp.check(model, shuffled, callbacks=holding)
+    assert (_keras.global_seed_generator() is None) == fresh
+    assert not holding.losses.any()
+    assert (holding.memory.seen, holding.memory.best) == ([], np.inf)
+    assert holding.draw() == Holding().draw()
+    assert shuffled.epochs == 0
+    np.testing.assert_array_equal(shuffled.order, np.arange(64))
+    assert shuffled.rng.integers(2**60) == Shuffled().rng.integers(2**60)
+
+
+class Torch:
+    """A module that draws as torch does."""
+
+    state = 1
+
+    def get_rng_state(self):
+        return self.state
+
+    def set_rng_state(self, state):
+        self.state = state
+
+
+def test_what_torch_draws_next_is_put_back(monkeypatch):
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with untouched(dense(4)):
+        torch.state = 2
+    assert torch.state == 1

@@ -183,3 +183,5 @@ def test_the_global_seed_generator_is_the_one_that_is_put_back():
     before = seeds.state.numpy()
     keras.random.normal(())
     assert (seeds.state.numpy() != before).any()
+    _keras.forget_global_seed_generator()
+    assert _keras.global_seed_generator() is None

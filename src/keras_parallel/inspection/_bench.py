@@ -9,6 +9,7 @@ from keras_parallel.inspection._watch import batch_hooks
 from keras_parallel.planning import Busy
 from keras_parallel.planning import busy_devices
 from keras_parallel.strategies import _twin
+from keras_parallel.strategies._wording import error
 from keras_parallel.testing import _state
 
 _STEP = "train_step"
@@ -27,6 +28,7 @@ class PerStep:
         compilations: How often the step was compiled, in all.
         compile_seconds: How long that took, in all.
         batches: What was trained on.
+        stopped: Whether a callback stopped it.
     """
 
     total: float
@@ -36,6 +38,7 @@ class PerStep:
     compilations: int
     compile_seconds: float
     batches: list
+    stopped: bool = False
 
 
 class Bench:
@@ -70,12 +73,7 @@ class Bench:
         ):
             # A dataset may have fewer batches than were asked for.
             warnings.filterwarnings("ignore", message=".*ran out of data")
-            self._twin.fit(
-                **arguments,
-                epochs=1,
-                verbose=0,
-                callbacks=[hooks] if hooks else None,
-            )
+            self._fit(arguments, hooks)
         own = [c for c in compiled if c.name == _STEP]
         done = len(watch.batches) or steps
         return PerStep(
@@ -87,7 +85,27 @@ class Bench:
             compilations=len(own),
             compile_seconds=sum(c.seconds for c in own),
             batches=watch.batches,
+            stopped=hooks is not None and self._twin.stop_training,
         )
+
+    def _fit(self, arguments, hooks):
+        try:
+            self._twin.fit(
+                **arguments,
+                epochs=1,
+                verbose=0,
+                callbacks=[hooks] if hooks else None,
+            )
+        except TypeError as failure:
+            if hooks is None or self._twin.train_function is not None:
+                raise
+            # Keras made it before the first callback, and calls it after.
+            raise error(
+                "Callbacks leave the model as it was compiled while it trains.",
+                "a callback that calls `compile`, which makes any `fit` end "
+                "in a TypeError",
+                "callback.model.optimizer.learning_rate = 0.01",
+            ) from failure
 
     def seconds(self, arguments) -> float:
         """How long a step takes: the shorter of two measurements.

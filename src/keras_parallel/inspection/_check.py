@@ -15,6 +15,7 @@ from keras_parallel.inspection._bench import Bench
 from keras_parallel.inspection._bench import PerStep
 from keras_parallel.inspection._report import Report
 from keras_parallel.inspection._source import Source
+from keras_parallel.inspection._source import dataset
 from keras_parallel.inspection._source import replayed
 from keras_parallel.inspection._source import shape_of
 from keras_parallel.inspection._stand_ins import stand_ins
@@ -74,8 +75,8 @@ def check(
         sample_weight: Weights, if `x` is arrays.
         batch_size: Rows of a batch, if `x` is arrays.
         steps: How many steps to compare and to measure.
-        callbacks: Callbacks whose hooks of batches are called and measured,
-            after `set_params`, `set_model`, `on_train_begin` and
+        callbacks: One or several, whose hooks of batches are called and
+            measured, after `set_params`, `set_model`, `on_train_begin` and
             `on_epoch_begin`. Hooks at the end of an epoch or of the training
             are not called.
 
@@ -91,7 +92,7 @@ def check(
     check_arguments(batch_size, steps, callbacks)
     check_model(model)
     callbacks = flat(callbacks)
-    with untouched(model, callbacks):
+    with untouched(model, [*callbacks, *dataset(x)]):
         # Inside, since reading a batch may draw random numbers.
         source = Source(x, y, sample_weight, int(batch_size), int(steps))
         return report_on(model, source, callbacks)
@@ -178,7 +179,7 @@ def report_on(model, source, callbacks) -> Report:
         step_seconds=step_seconds,
         one_device_seconds=one_device_seconds,
         bottleneck=diagnose(evidence),
-        notes=(*left_out, *_notes(devices, source)),
+        notes=(*left_out, *_notes(devices, source, live)),
     )
 
 
@@ -226,7 +227,12 @@ def _plan_of(model, many, rows):
         return None  # There are models that cannot be planned.
 
 
-def _notes(devices, source):
+def _notes(devices, source, live):
+    if live.stopped:
+        yield (
+            "A callback set `stop_training`: "
+            f"{len(live.batches)} of {source.steps} steps were taken."
+        )
     if source.ended_after is not None:
         count = source.ended_after
         yield (

@@ -22,6 +22,7 @@ from keras_parallel.inspection._arguments import check_arguments
 from keras_parallel.inspection._arguments import flat
 from keras_parallel.inspection._report import Report
 from keras_parallel.inspection._source import Source
+from keras_parallel.inspection._source import dataset
 from keras_parallel.inspection._untouched import untouched
 from keras_parallel.strategies import _data_mistakes
 from keras_parallel.strategies._twin import template_of
@@ -232,7 +233,7 @@ def _checked(model, given):
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(source.one_batch())
         template_of(model)(inputs)
     # The script may save it as it ends.
-    with untouched(model, callbacks):
+    with untouched(model, [*callbacks, *dataset(x)]):
         report = _check.report_on(model, source, callbacks)
     return _check.with_notes(report, _left_out(given))
 

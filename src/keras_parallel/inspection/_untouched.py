@@ -2,13 +2,17 @@
 
 A check trains the user's own model: a copy of a model with code of its own
 cannot be had in general. So what training changes is noted before and put back
-after: the values of variables, and the attributes of the objects of Keras that
-a model consists of, down to the lists and dicts they hold.
+after: the values of variables, and the attributes of the objects of Keras and
+of the user's own classes that a model consists of, down to the lists, dicts,
+NumPy arrays and random generators they hold.
 """
 
 import collections
 import contextlib
+import functools
 import random
+import sys
+import sysconfig
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +24,9 @@ from keras_parallel.strategies._overlay import own_attributes_of
 from keras_parallel.strategies._twin import is_parallel
 from keras_parallel.strategies._twin import template_of
 
+# Of larger arrays, such as data, no copy is made.
+_LARGEST_ARRAY = 2**28
+
 
 @contextlib.contextmanager
 def untouched(model: keras.Model, others: Iterable[Any] = ()):
@@ -27,7 +34,7 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
 
     Args:
         model: A model, plain or parallel.
-        others: Other objects to put back: callbacks.
+        others: Other objects to put back: callbacks, a dataset.
     """
     seeds = _keras.global_seed_generator()
     roots = [template_of(model), *others]
@@ -37,6 +44,7 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
         roots.append(own_attributes_of(model))
     memory = _Memory(roots)
     python, numpy = random.getstate(), np.random.get_state()
+    restore_torch = _torch()
     try:
         memory.use_copies()
         yield
@@ -44,6 +52,19 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
         memory.restore()
         random.setstate(python)
         np.random.set_state(numpy)
+        restore_torch()
+        if seeds is None:
+            _keras.forget_global_seed_generator()
+
+
+def _torch():
+    """Notes what torch draws next, and returns what puts it back."""
+    # Only who has loaded torch draws from it. TensorFlow does not say.
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return lambda: None
+    state = torch.get_rng_state()
+    return lambda: torch.set_rng_state(state)
 
 
 class _Memory:
@@ -52,6 +73,9 @@ class _Memory:
         # Pairs of an object and what it held.
         self._attributes = []
         self._containers = []
+        self._arrays = []
+        # What puts back the state of a random generator.
+        self._generators = []
         self._see_all(roots)
 
     def _see_all(self, roots):
@@ -78,11 +102,40 @@ class _Memory:
         if isinstance(thing, list | set | collections.deque):
             self._containers.append((thing, list(thing)))
             return thing
-        if _is_of_keras(thing) and not is_parallel(thing):
+        if isinstance(thing, np.ndarray):
+            self._note_array(thing)
+            return ()
+        if isinstance(thing, random.Random):
+            state = thing.getstate()
+            self._generators.append(functools.partial(thing.setstate, state))
+            return ()
+        if isinstance(thing, np.random.Generator | np.random.RandomState):
+            self._note_generator(thing)
+            return ()
+        known = _is_of_keras(thing) or _is_of_the_user(thing)
+        if known and not is_parallel(thing):
             held = dict(vars(thing))
             self._attributes.append((vars(thing), held))
             return held.values()
         return ()
+
+    def _note_array(self, array):
+        if (
+            array.flags.writeable
+            and array.nbytes <= _LARGEST_ARRAY
+            and not isinstance(array, np.memmap)  # A file.
+        ):
+            self._arrays.append((array, array.copy()))
+
+    def _note_generator(self, generator):
+        if isinstance(generator, np.random.RandomState):
+            put_back = functools.partial(
+                generator.set_state, generator.get_state()
+            )
+        else:
+            bits = generator.bit_generator
+            put_back = functools.partial(setattr, bits, "state", bits.state)
+        self._generators.append(put_back)
 
     def use_copies(self):
         """Leaves the arrays themselves to the user: a step consumes its own."""
@@ -100,8 +153,34 @@ class _Memory:
                     _refill_dict(container, held)
             elif not _same_things(container, held):
                 _refill(container, held)
+        for array, held in self._arrays:
+            if array.tobytes() != held.tobytes():
+                array[...] = held
+        for put_back in self._generators:
+            put_back()
         for variable, value in self._variables:
             variable.assign(value)
+
+
+def _is_of_the_user(thing):
+    """Whether its class is of the user, not of Python or a library."""
+    if not hasattr(thing, "__dict__") or isinstance(thing, type):
+        return False
+    name = type(thing).__module__
+    if name == "__main__":
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return (
+        file is not None
+        and name.partition(".")[0] not in _OWN_AND_KERAS
+        and not file.startswith(_PYTHON)
+        and not any(part in file for part in _INSTALLED)
+    )
+
+
+_OWN_AND_KERAS = ("keras_parallel", "keras")
+_INSTALLED = ("site-packages", "dist-packages")
+_PYTHON = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 
 
 def _is_of_keras(thing):

@@ -79,3 +79,10 @@ def global_seed_generator():
     from keras.src.backend.common import global_state
 
     return global_state.get_global_attribute("global_seed_generator")
+
+
+def forget_global_seed_generator() -> None:
+    """As if nothing had been drawn without a seed yet."""
+    from keras.src.backend.common import global_state
+
+    global_state.set_global_attribute("global_seed_generator", None)
