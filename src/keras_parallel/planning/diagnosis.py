@@ -210,7 +210,7 @@ def _callbacks(e: Evidence) -> str:
             f"batch (`{e.waiting_callback}` has one), and most of it in "
             "waiting: such a hook, even an empty one, makes Keras wait for "
             "the logs of each batch; move the work to `on_epoch_end`"
-            f"{_or_more_steps(e)}."
+            f"{_or_more_steps(e, ', or start several steps at once,')}."
         )
     name = f" (most of it in `{e.callback}`)" if e.callback else ""
     because = f" ({waits})" if e.waiting_callback else ""
@@ -285,10 +285,10 @@ def _tiny(e: Evidence) -> str:
     )
 
 
-def _or_more_steps(e: Evidence) -> str:
+def _or_more_steps(e: Evidence, joined_by: str = " or") -> str:
     if e.steps_per_execution > 1:
         return ""
-    return " or `model.compile(..., steps_per_execution=10)`"
+    return f"{joined_by} `model.compile(..., steps_per_execution=10)`"
 
 
 def _waits(e: Evidence) -> bool:
