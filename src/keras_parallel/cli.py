@@ -73,7 +73,7 @@ def _parser():
             "model on that data, on one device and on all: what differs, what "
             "was compiled, where time goes. The exit status is 0 if all "
             "devices give what one gives, 1 if not, 2 if there was nothing to "
-            "check."
+            "check or the report cannot be written."
         ),
     )
     _add_virtual_devices(check)
@@ -164,11 +164,11 @@ def _check(options):
     wrong = _wrong_script("check", options.script)
     if wrong is not None:
         return _fail(wrong)
-    folder = os.path.dirname(os.path.abspath(options.json or ""))
-    if options.json is not None and not os.path.isdir(folder):
+    wrong = None if options.json is None else _cannot_write(options.json)
+    if wrong is not None:
         return _fail(
-            "`--json` takes the path of a file to write, in a folder that is "
-            f"there. Received: {options.json!r}. An option that works: "
+            "`--json` takes the path of a file that can be written. Received: "
+            f"{options.json!r}, {wrong}. An option that works: "
             "`--json report.json`."
         )
     _start(options)
@@ -176,6 +176,19 @@ def _check(options):
     from keras_parallel.inspection import _command
 
     return _command.run(options.script, options.args, options.json)
+
+
+def _cannot_write(path):
+    """Tries it, before the time of a check is spent."""
+    is_new = not os.path.lexists(path)
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if is_new:
+            os.remove(path)
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def _run(options):

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 
+from keras_parallel.planning import Collective
+from keras_parallel.planning import KindAgainstPlan
 from keras_parallel.planning import split_step
 from keras_parallel.planning.diagnosis import RULES
 from keras_parallel.planning.diagnosis import Evidence
@@ -32,8 +34,26 @@ EVIDENCE = Evidence(
     largest=("model/dense", 2**29 + 1),
 )
 
+REDUCED = KindAgainstPlan("all-reduce", 10**6, 10**6)
+GATHERED = KindAgainstPlan(
+    "all-gather", 0, 2000, (Collective("all-gather", "norm/mean", 1500),)
+)
+REDUCED_TWICE = KindAgainstPlan("all-reduce", 10**6, 2 * 10**6)
+
 CASES = [
     ({}, "compute", "90 % of a step"),
+    ({"against_plan": (REDUCED,)}, "compute", ""),
+    (
+        {"against_plan": (REDUCED, GATHERED), "compiled": False},
+        "more than planned",
+        "2.0 kB into all-gather, 'norm/mean', which is not planned",
+    ),
+    (
+        {"against_plan": (GATHERED, REDUCED_TWICE)},
+        "more than planned",
+        "2.0 MB into all-reduce, where 1.0 MB are planned",
+    ),
+    ({"rows": 1, "split": False}, "uneven batches", "1 row does not divide"),
     (
         {"shapes": 5, "compilations": 5},
         "recompilation",
@@ -60,6 +80,25 @@ CASES = [
         {"time": step(callbacks=50.0, compute=40.0), "callback": "Saver"},
         "callbacks",
         "50 % of a step goes by in callbacks (most of it in `Saver`)",
+    ),
+    (
+        {
+            "time": step(callbacks=50.0, compute=40.0),
+            "callback": "Saver",
+            "waiting_callback": "Saver",
+            "logs_share": 0.2,
+        },
+        "callbacks",
+        "(a hook after each batch makes Keras wait for its logs)",
+    ),
+    (
+        {
+            "time": step(callbacks=50.0, compute=40.0),
+            "waiting_callback": "Empty",
+            "logs_share": 0.9,
+        },
+        "callbacks",
+        "(`Empty` has one), and most of it in waiting",
     ),
     (
         {
@@ -113,6 +152,15 @@ CASES = [
         {"time": step(compute=10.0), "gradient_bytes": 100},
         "tiny steps",
         "steps_per_execution=10",
+    ),
+    (
+        {
+            "time": step(compute=10.0),
+            "gradient_bytes": 100,
+            "steps_per_execution": 10,
+        },
+        "tiny steps",
+        "a batch_size larger than 32 does more per start",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import time
 
 import keras
@@ -11,6 +12,7 @@ from keras import layers
 
 import keras_parallel as kp
 from keras_parallel.inspection._untouched import untouched
+from keras_parallel.strategies import _keras
 from tests.helpers import assert_teaches
 
 
@@ -355,6 +357,11 @@ def test_models_and_data_of_all_kinds(make_model, arguments, steps):
         assert report.bottleneck.name == "eager steps"
 
 
+class Compiling(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.compile("sgd", "mse")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -367,7 +374,11 @@ def test_models_and_data_of_all_kinds(make_model, arguments, steps):
         ({"x": iter(batches_of([8]))}, "inputs and targets"),
         ({"x": iter(()), "y": None}, "at least one batch"),
         ({"x": "x.npy"}, "`x` is an array"),
-        ({"x": np.ones((0, 16)), "y": np.ones((0, 4))}, "at least one row"),
+        (
+            {"x": np.ones((0, 16)), "y": np.ones((0, 4))},
+            r"at least one row.*x=ndarray of shape \(0, 16\)",
+        ),
+        ({"callbacks": [Compiling()]}, "as it was compiled"),
     ],
 )
 def test_mistakes_are_told(change, words):
@@ -384,3 +395,219 @@ def test_an_unbuilt_model_is_told_to_be_built():
     with pytest.raises(ValueError, match="not built") as caught:
         kp.check(model, *data(8))
     assert_teaches(caught.value)
+
+
+def files_of(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+class OwnLogger(keras.callbacks.CSVLogger):
+    ended = False
+
+    def on_train_end(self, logs=None):
+        OwnLogger.ended = True
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_files_of_callbacks_stay_what_they_are(tmp_path, monkeypatch, relative):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path.relative_to(tmp_path) if relative else tmp_path
+    log = tmp_path / "log.csv"
+    log.write_text("epoch,loss\n0,1.0\n")
+    callbacks = keras.callbacks
+    model = kp.data_parallel(dense(4), 2)
+    given = [
+        callbacks.CSVLogger(str(folder / "log.csv")),
+        OwnLogger(folder / "log.csv", append=True),
+        callbacks.BackupAndRestore(folder / "backup", save_freq=1),
+        callbacks.ModelCheckpoint(
+            folder / "{epoch}-{batch}.keras", save_freq=2
+        ),
+        callbacks.TensorBoard(folder / "logs", update_freq=1),
+    ]
+    attributes = [dict(vars(c)) for c in given]
+    before = files_of(tmp_path)
+    report = kp.check(model, *data(96), batch_size=16, callbacks=given)
+    assert files_of(tmp_path) == before
+    assert not OwnLogger.ended
+    assert [dict(vars(c)) for c in given] == attributes
+    assert not any("left out" in note for note in report.notes)
+    # Their time counts.
+    assert report.time.callbacks > 0
+    # The next training starts at its beginning.
+    history = model.fit(*data(32), epochs=2, verbose=0, callbacks=given[2:3])
+    assert history.epoch == [0, 1]
+
+
+def test_a_callback_that_cannot_be_moved_is_left_out(tmp_path):
+    class Fixed(keras.callbacks.CSVLogger):
+        def __copy__(self):
+            raise TypeError("there is one of it")
+
+    log = tmp_path / "log.csv"
+    log.write_text("kept")
+    report = kp.check(
+        kp.data_parallel(dense(4), 2), *data(64), callbacks=[Fixed(log)]
+    )
+    assert log.read_text() == "kept"
+    assert any("`Fixed` was left out" in note for note in report.notes)
+
+
+def test_callbacks_without_a_hook_of_batches_are_not_blamed():
+    given = [
+        keras.callbacks.EarlyStopping("loss"),
+        keras.callbacks.ReduceLROnPlateau("loss"),
+    ]
+    report = kp.check(kp.data_parallel(dense(4), 2), *data(96), callbacks=given)
+    assert report.time.callbacks == 0
+    assert report.bottleneck.name != "callbacks"
+
+
+@pytest.mark.parametrize("hook", ["on_train_batch_begin", "on_train_batch_end"])
+def test_a_hook_of_an_instance_is_measured(hook):
+    def wait(batch, logs):
+        time.sleep(0.05)
+
+    given = [
+        keras.callbacks.EarlyStopping("loss"),
+        keras.callbacks.LambdaCallback(**{hook: wait}),
+    ]
+    report = kp.check(kp.data_parallel(dense(4), 2), *data(96), callbacks=given)
+    assert report.time.callbacks > 0.02
+    assert report.bottleneck.name == "callbacks"
+    assert "most of it in `LambdaCallback`" in report.bottleneck.sentence
+
+
+class Shapes(keras.utils.PyDataset):
+    """Other shapes at each run, as a shuffled dataset has."""
+
+    def __init__(self):
+        super().__init__()
+        self._rows = iter([8, 8, 8, 16, 16, 8, 8, 8, 24, 24] + [8] * 99)
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return data(next(self._rows))
+
+
+def test_shapes_are_counted_over_the_steps_that_compile():
+    report = kp.check(kp.data_parallel(dense(4), 2), Shapes())
+    assert report.compilations == 3
+    assert "3 shapes of batch" in report.bottleneck.sentence
+    assert "dtype" not in report.bottleneck.sentence
+
+
+class Stopping(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch == 1
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_check_that_a_callback_stops_says_so(as_list):
+    given = (
+        keras.callbacks.CallbackList([Stopping()]) if as_list else Stopping()
+    )
+    report = kp.check(
+        kp.data_parallel(dense(4), 2),
+        *data(96),
+        batch_size=np.int64(16),
+        callbacks=given,
+    )
+    assert report.batch_size == 16
+    assert "`stop_training`: 2 of 5 steps" in str(report)
+
+
+class Memory:
+    """An object of a class that is nobody's but the user's."""
+
+    def __init__(self):
+        self.seen = []
+        self.best = np.inf
+
+
+class Holding(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.losses = np.zeros(8)
+        self.memory = Memory()
+        self.generator = np.random.default_rng(1)
+        self.old_generator = np.random.RandomState(1)
+        self.python_generator = random.Random(1)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses[batch] = 1 + logs["loss"]
+        self.memory.seen.append(batch)
+        self.memory.best = 0.0
+        self.draw()
+        keras.random.normal((1,))
+
+    def draw(self):
+        return (
+            self.generator.normal(),
+            self.old_generator.normal(),
+            self.python_generator.random(),
+        )
+
+
+class Shuffled(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.order = np.arange(64)
+        self.rng = np.random.default_rng(1)
+        self.epochs = 0
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        x, y = data(64)
+        rows = self.order[16 * index : 16 * index + 16]
+        return x[rows], y[rows]
+
+    def on_epoch_end(self):
+        self.epochs += 1
+        self.rng.shuffle(self.order)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_callbacks_and_datasets_hold_is_put_back(fresh):
+    model = kp.data_parallel(dense(4), 2)
+    if fresh:
+        keras.utils.clear_session()
+    assert (_keras.global_seed_generator() is None) or not fresh
+    keras.random.normal((1,)) if not fresh else None
+    holding, shuffled = Holding(), Shuffled()
+    kp.check(model, shuffled, callbacks=holding)
+    assert (_keras.global_seed_generator() is None) == fresh
+    assert not holding.losses.any()
+    assert (holding.memory.seen, holding.memory.best) == ([], np.inf)
+    assert holding.draw() == Holding().draw()
+    assert shuffled.epochs == 0
+    np.testing.assert_array_equal(shuffled.order, np.arange(64))
+    assert shuffled.rng.integers(2**60) == Shuffled().rng.integers(2**60)
+
+
+class Torch:
+    """A module that draws as torch does."""
+
+    state = 1
+
+    def get_rng_state(self):
+        return self.state
+
+    def set_rng_state(self, state):
+        self.state = state
+
+
+def test_what_torch_draws_next_is_put_back(monkeypatch):
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with untouched(dense(4)):
+        torch.state = 2
+    assert torch.state == 1

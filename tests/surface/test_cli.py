@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 
 def command(*arguments, **environment):
     return subprocess.run(
@@ -131,3 +133,109 @@ def test_check_of_a_script_that_trains_nothing(tmp_path):
     done = command("check", "no_such_script.py")
     assert done.returncode == 2
     assert "`keras-parallel check train.py`" in done.stderr
+
+
+MODEL = """
+import keras, numpy as np, sys, threading
+x, y = np.ones((64, 3), "float32"), np.ones((64, 1), "float32")
+
+def compiled(model):
+    model.compile("adam", "mse")
+    return model
+
+def make():
+    return compiled(
+        keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+"""
+
+SAVES = """
+model = make()
+before = model.get_weights()
+try:
+    model.fit(x, y, batch_size=16, epochs=3)
+finally:
+    assert all(map(np.array_equal, before, model.get_weights()))
+    assert not model.optimizer.built
+    print("unchanged")
+    raise KeyError("after the check")
+"""
+
+CATCHES = """
+while True:
+    try:
+        make().fit(x, y, batch_size=16, verbose=0)
+        print("trained")
+    except:
+        print("went on")
+"""
+
+THREADS = """
+def train():
+    make().fit(x, y, batch_size=16, verbose=0)
+    print("trained")
+
+for _ in range(2):
+    threading.Thread(target=train).start()
+"""
+
+OWN_FIT = """
+class Own(keras.Sequential):
+    def fit(self, x, y):
+        self.train_on_batch(x, y)
+        print("trained")
+
+compiled(Own([keras.layers.Dense(1)])).fit(x, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "out", "error"),
+    [
+        (SAVES, 0, "unchanged", None),
+        (CATCHES, 0, "went on", "went on after the check"),
+        (THREADS, 0, "", None),
+        (OWN_FIT, 2, None, "Own, whose own `fit` trains by"),
+        ("make().fit(x[:0], y[:0])", 2, None, "at least one row"),
+    ],
+)
+def test_check_ends_a_script_in_any_case(tmp_path, script, status, out, error):
+    path = tmp_path / "train.py"
+    path.write_text(MODEL + script)
+    done = command("check", "--virtual-devices", "2", str(path))
+    assert done.returncode == status, done.stderr
+    assert done.stdout.count("Check of") == (out is not None)
+    assert done.stdout.rstrip().endswith(out or "")
+    assert "trained" not in done.stdout.replace("not trained", "")
+    if error is None:
+        assert "Traceback" not in done.stderr
+        assert "ended without one" not in done.stderr
+    else:
+        assert error in done.stderr
+
+
+def test_check_shows_how_a_script_ended_itself(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nsys.exit('bad config')")
+    done = command("check", str(script))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "bad config"
+    script.write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--lr', required=True)\n"
+        "parser.parse_args()\n"
+    )
+    done = command("check", str(script))
+    assert done.returncode == 2
+    assert "required: --lr" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_check_finds_a_report_that_cannot_be_written_before(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print('ran')")
+    for path in (tmp_path, tmp_path / "no" / "folder.json"):
+        done = command("check", "--json", str(path), str(script))
+        assert done.returncode == 2
+        assert "`--json` takes the path of a file" in done.stderr
+        assert "ran" not in done.stdout

@@ -200,6 +200,8 @@ def test_the_global_seed_generator_is_the_one_that_is_put_back():
     before = seeds.state.numpy()
     keras.random.normal(())
     assert (seeds.state.numpy() != before).any()
+    _keras.forget_global_seed_generator()
+    assert _keras.global_seed_generator() is None
 
 
 def test_what_keras_keeps_for_the_process_is_put_back():

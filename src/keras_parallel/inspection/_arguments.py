@@ -1,5 +1,7 @@
 """Tells a user what was wrong with a call of `check`."""
 
+import numbers
+
 import keras
 
 from keras_parallel._errors import RefusedModelError
@@ -14,7 +16,7 @@ def check_arguments(batch_size, steps, callbacks):
     for name, number in (("batch_size", batch_size), ("steps", steps)):
         if (
             isinstance(number, bool)
-            or not isinstance(number, int)
+            or not isinstance(number, numbers.Integral)
             or number < 1
         ):
             raise error(
@@ -22,14 +24,20 @@ def check_arguments(batch_size, steps, callbacks):
                 f"{name}={shown(number)}",
                 _CALL.format(f", {name}={32 if name == 'batch_size' else 5}"),
             )
-    if not isinstance(callbacks, list | tuple | None) or not all(
-        isinstance(c, keras.callbacks.Callback) for c in callbacks or ()
-    ):
+    kind = keras.callbacks.Callback
+    if not all(isinstance(callback, kind) for callback in flat(callbacks)):
         raise error(
             "`callbacks` is a list of Keras callbacks.",
             f"callbacks={shown(callbacks)}",
             _CALL.format(", callbacks=[keras.callbacks.Callback()]"),
         )
+
+
+def flat(callbacks) -> list:
+    """Callbacks as `fit` takes them: none, one, or a structure of them."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return [] if callbacks is None else keras.tree.flatten(callbacks)
 
 
 def check_model(model):

@@ -3,11 +3,13 @@
 import dataclasses
 import warnings
 
+from keras_parallel.inspection._watch import Waiter
 from keras_parallel.inspection._watch import Watch
 from keras_parallel.inspection._watch import batch_hooks
 from keras_parallel.planning import Busy
 from keras_parallel.planning import busy_devices
 from keras_parallel.strategies import _twin
+from keras_parallel.strategies._wording import error
 from keras_parallel.testing import _state
 
 _STEP = "train_step"
@@ -20,11 +22,13 @@ class PerStep:
     Args:
         total: From step to step, without compilation.
         input: In the data of the user.
-        callbacks: In the callbacks of the user.
-        slowest: The class of the callback that took longest, if there is one.
+        callbacks: In the hooks of batches of the user's callbacks.
+        slowest: The class of the callback that took longest in them, if any
+            took time.
         compilations: How often the step was compiled, in all.
         compile_seconds: How long that took, in all.
         batches: What was trained on.
+        stopped: Whether a callback stopped it.
     """
 
     total: float
@@ -34,6 +38,7 @@ class PerStep:
     compilations: int
     compile_seconds: float
     batches: list
+    stopped: bool = False
 
 
 class Bench:
@@ -68,12 +73,7 @@ class Bench:
         ):
             # A dataset may have fewer batches than were asked for.
             warnings.filterwarnings("ignore", message=".*ran out of data")
-            self._twin.fit(
-                **arguments,
-                epochs=1,
-                verbose=0,
-                callbacks=[hooks] if hooks else None,
-            )
+            self._fit(arguments, hooks)
         own = [c for c in compiled if c.name == _STEP]
         done = len(watch.batches) or steps
         return PerStep(
@@ -85,7 +85,27 @@ class Bench:
             compilations=len(own),
             compile_seconds=sum(c.seconds for c in own),
             batches=watch.batches,
+            stopped=hooks is not None and self._twin.stop_training,
         )
+
+    def _fit(self, arguments, hooks):
+        try:
+            self._twin.fit(
+                **arguments,
+                epochs=1,
+                verbose=0,
+                callbacks=[hooks] if hooks else None,
+            )
+        except TypeError as failure:
+            if hooks is None or self._twin.train_function is not None:
+                raise
+            # Keras made it before the first callback, and calls it after.
+            raise error(
+                "Callbacks leave the model as it was compiled while it trains.",
+                "a callback that calls `compile`, which makes any `fit` end "
+                "in a TypeError",
+                "callback.model.optimizer.learning_rate = 0.01",
+            ) from failure
 
     def seconds(self, arguments) -> float:
         """How long a step takes: the shorter of two measurements.
@@ -95,6 +115,19 @@ class Bench:
                 how many there are.
         """
         return min(self.fit(*arguments()).total for _ in range(2))
+
+    def seconds_and_waiting(self, arguments) -> tuple[float, float]:
+        """The same, and how much longer it takes with a hook that is empty.
+
+        For a hook at the end of each batch Keras waits for its logs. The two
+        are measured in turn, so that a busy machine is busy for both.
+        """
+        without, waiting = [], []
+        for _ in range(3):
+            for found, hooks in ((without, ()), (waiting, (Waiter(),))):
+                batches, steps = arguments()
+                found.append(self.fit(batches, steps, hooks).total)
+        return min(without), max(min(waiting) - min(without), 0.0)
 
     def busy(self, arguments, steps, total) -> Busy:
         """What a device did in a step, in the mean over the devices.

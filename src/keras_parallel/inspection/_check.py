@@ -10,13 +10,17 @@ from keras_parallel._logging import logger
 from keras_parallel.inspection import _differences
 from keras_parallel.inspection._arguments import check_arguments
 from keras_parallel.inspection._arguments import check_model
+from keras_parallel.inspection._arguments import flat
 from keras_parallel.inspection._bench import Bench
 from keras_parallel.inspection._bench import PerStep
 from keras_parallel.inspection._report import Report
 from keras_parallel.inspection._source import Source
+from keras_parallel.inspection._source import dataset
 from keras_parallel.inspection._source import replayed
 from keras_parallel.inspection._source import shape_of
+from keras_parallel.inspection._stand_ins import stand_ins
 from keras_parallel.inspection._untouched import untouched
+from keras_parallel.inspection._watch import wait_for_logs
 from keras_parallel.planning import compare
 from keras_parallel.planning import lay_out_rows
 from keras_parallel.planning import split_step
@@ -41,7 +45,7 @@ def check(
     sample_weight: Any = None,
     batch_size: int = 32,
     steps: int = 5,
-    callbacks: list[keras.callbacks.Callback] | None = None,
+    callbacks: Any = None,
 ) -> Report:
     """Runs a few steps of a model on one device and in parallel.
 
@@ -51,7 +55,8 @@ def check(
 
     The model is afterwards what it was, bit by bit: weights, optimizer,
     metrics, seeds, history, and the random state of Python and NumPy. So are
-    the attributes of `callbacks`, and what they write stays.
+    the attributes of `callbacks`. Callbacks of Keras that write files write
+    to a temporary folder meanwhile; what your own ones write stays.
 
     Example:
 
@@ -70,8 +75,10 @@ def check(
         sample_weight: Weights, if `x` is arrays.
         batch_size: Rows of a batch, if `x` is arrays.
         steps: How many steps to compare and to measure.
-        callbacks: Callbacks whose hooks of batches are called and measured.
-            Hooks at the end of an epoch or of the training are not.
+        callbacks: One or several, whose hooks of batches are called and
+            measured, after `set_params`, `set_model`, `on_train_begin` and
+            `on_epoch_begin`. Hooks at the end of an epoch or of the training
+            are not called.
 
     Returns:
         A `Report`. `print(report)` is for people, `report.ok` and
@@ -84,10 +91,10 @@ def check(
     """
     check_arguments(batch_size, steps, callbacks)
     check_model(model)
-    callbacks = callbacks or []
-    with untouched(model, callbacks):
+    callbacks = flat(callbacks)
+    with untouched(model, [*callbacks, *dataset(x)]):
         # Inside, since reading a batch may draw random numbers.
-        source = Source(x, y, sample_weight, batch_size, steps)
+        source = Source(x, y, sample_weight, int(batch_size), int(steps))
         return report_on(model, source, callbacks)
 
 
@@ -108,9 +115,15 @@ def report_on(model, source, callbacks) -> Report:
     _say(model, "compiling a step for all devices")
     warm_up = on_many.fit(source.warm_up(), source.steps)
     _say(model, "measuring on all devices")
-    live = on_many.fit(source.measured(), source.steps, callbacks)
+    with stand_ins(callbacks) as (called, left_out):
+        live = on_many.fit(source.measured(), source.steps, called)
     batches = live.batches
-    step_seconds = on_many.seconds(lambda: _again(batches))
+    waits = wait_for_logs(called)
+    step_seconds, for_logs = (
+        on_many.seconds_and_waiting(lambda: _again(batches))
+        if waits
+        else (on_many.seconds(lambda: _again(batches)), 0.0)
+    )
     busy = on_many.busy(*_again(batches), step_seconds)
     _say(model, "compiling and measuring a step on one device")
     plain = [_twin.in_plain_form(many, batch) for batch in batches]
@@ -125,12 +138,17 @@ def report_on(model, source, callbacks) -> Report:
     layout = lay_out_rows(rows, len(devices))
     program = on_many.program(usual, warm_up)
     plan = _plan_of(model, many, rows)
-    time = _time(live, step_seconds, busy, warm_up)
+    against_plan = (
+        None if plan is None or program is None else compare(plan, program)
+    )
+    time = _time(live, for_logs, busy, warm_up)
+    # Those for which was compiled, in both runs: a dataset may shuffle.
+    seen = [*batches, *(() if source.is_iterator else warm_up.batches)]
     evidence = Evidence(
         devices=len(devices),
-        steps=len(batches),
+        steps=len(seen),
         rows=rows,
-        shapes=len({shape_of(batch) for batch in batches}),
+        shapes=len({shape_of(batch) for batch in seen}),
         compilations=warm_up.compilations + live.compilations,
         compile_seconds=time.compilation,
         split=layout.split,
@@ -138,7 +156,11 @@ def report_on(model, source, callbacks) -> Report:
         compiled=program is not None,
         virtual=devices[0].virtual,
         callback=live.slowest,
+        waiting_callback=type(waits[0]).__name__ if waits else None,
+        logs_share=for_logs / (for_logs + live.callbacks or 1.0),
         flops=None if program is None else program.flops,
+        steps_per_execution=many.steps_per_execution,
+        against_plan=against_plan or (),
         **_gradients(model),
     )
     return Report(
@@ -151,15 +173,13 @@ def report_on(model, source, callbacks) -> Report:
         differences=differences,
         noise=noise,
         program=program,
-        against_plan=None
-        if plan is None or program is None
-        else compare(plan, program),
+        against_plan=against_plan,
         time=time,
         compilations=evidence.compilations,
         step_seconds=step_seconds,
         one_device_seconds=one_device_seconds,
         bottleneck=diagnose(evidence),
-        notes=tuple(_notes(devices, source)),
+        notes=(*left_out, *_notes(devices, source, live)),
     )
 
 
@@ -171,17 +191,11 @@ def _say(model, what):
     logger.info("check of %r: %s", model.name, what)
 
 
-def _time(live: PerStep, step_seconds: float, busy, warm_up: PerStep):
-    callbacks = live.callbacks
-    if live.slowest is not None:
-        # A callback that is given the logs of each batch costs more than its
-        # own time: Keras waits for them.
-        more = live.total - live.input - step_seconds
-        callbacks = max(callbacks, more)
+def _time(live: PerStep, for_logs, busy, warm_up: PerStep):
     return split_step(
         live.total,
         input=live.input,
-        callbacks=callbacks,
+        callbacks=live.callbacks + for_logs,
         compute=busy.compute,
         communication=busy.communication,
         compilation=warm_up.compile_seconds + live.compile_seconds,
@@ -213,7 +227,12 @@ def _plan_of(model, many, rows):
         return None  # There are models that cannot be planned.
 
 
-def _notes(devices, source):
+def _notes(devices, source, live):
+    if live.stopped:
+        yield (
+            "A callback set `stop_training`: "
+            f"{len(live.batches)} of {source.steps} steps were taken."
+        )
     if source.ended_after is not None:
         count = source.ended_after
         yield (

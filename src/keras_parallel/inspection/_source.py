@@ -96,6 +96,11 @@ class Source:
         if 0 < count < self.steps:
             self.steps = count
 
+    @property
+    def is_iterator(self):
+        """Whether it gives each batch once, and warms up with the first."""
+        return self._first is not None
+
     def one_batch(self):
         """A batch to build a model with."""
         if self._first is not None:
@@ -140,11 +145,17 @@ class Source:
             yield keras.utils.pack_x_y_sample_weight(**cut)
 
 
+def dataset(x):
+    """What of the data has hooks of its own, such as `on_epoch_end`."""
+    return [x] if isinstance(x, keras.utils.PyDataset) else []
+
+
 def _check_data(x, y):
     for name, value in (("x", x), ("y", y)):
         wanted = name == "x" or value is not None
         if wanted and not isinstance(value, Iterator):
             wrong = _data_mistakes.no_data(name, value, _CALL)
+            wrong = wrong or _data_mistakes.no_rows(value, _CALL)
             if wrong is not None:
                 raise wrong
     if isinstance(x, Iterator) and y is not None:

@@ -2,12 +2,14 @@
 
 A check trains the user's own model: a copy of a model with code of its own
 cannot be had in general. So what training changes is noted before and put back
-after: the values of variables, and the attributes of the objects of Keras that
-a model consists of, down to the lists and dicts they hold.
+after: the values of variables, and the attributes of the objects of Keras and
+of the user's own classes that a model consists of, down to the lists, dicts,
+NumPy arrays and random generators they hold.
 """
 
 import contextlib
 import random
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,7 +29,7 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
 
     Args:
         model: A model, plain or parallel.
-        others: Other objects to put back: callbacks.
+        others: Other objects to put back: callbacks, a dataset.
     """
     seeds = _keras.global_seed_generator()
     roots = [template_of(model), *others]
@@ -37,6 +39,7 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
         roots.append(own_attributes_of(model))
     memory = Memory(roots)
     python, numpy = random.getstate(), np.random.get_state()
+    restore_torch = _torch()
     try:
         memory.use_copies()
         yield
@@ -44,3 +47,16 @@ def untouched(model: keras.Model, others: Iterable[Any] = ()):
         memory.restore()
         random.setstate(python)
         np.random.set_state(numpy)
+        restore_torch()
+        if seeds is None:
+            _keras.forget_global_seed_generator()
+
+
+def _torch():
+    """Notes what torch draws next, and returns what puts it back."""
+    # Only who has loaded torch draws from it. TensorFlow does not say.
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return lambda: None
+    state = torch.get_rng_state()
+    return lambda: torch.set_rng_state(state)

@@ -66,6 +66,36 @@ class Watch:
         return watched
 
 
+_AT_BEGIN = ("on_batch_begin", "on_train_batch_begin")
+_AT_END = ("on_batch_end", "on_train_batch_end")
+
+
+def wait_for_logs(callbacks):
+    """Those for which Keras waits for the logs of each batch."""
+    return [
+        c
+        for c in callbacks
+        if _has_any(c, _AT_END) and not getattr(c, "async_safe", False)
+    ]
+
+
+def _has_any(callback, hooks):
+    # A hook may be put on the instance.
+    return any(
+        getattr(found, "__func__", found)
+        is not getattr(keras.callbacks.Callback, hook)
+        for hook in hooks
+        for found in [getattr(callback, hook)]
+    )
+
+
+class Waiter(keras.callbacks.Callback):
+    """Does nothing but make Keras wait for the logs of each batch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        del batch, logs
+
+
 def batch_hooks(callbacks, watch):
     """A callback that passes the hooks of batches on and takes their time.
 
@@ -73,11 +103,7 @@ def batch_hooks(callbacks, watch):
     write the files of a training that did not take place.
     """
     # Keras waits for the logs of each batch if there is someone to see them.
-    has_batch_end = any(
-        getattr(type(c), hook) is not getattr(keras.callbacks.Callback, hook)
-        for c in callbacks
-        for hook in ("on_batch_end", "on_train_batch_end")
-    )
+    has_batch_end = any(_has_any(c, _AT_END) for c in callbacks)
     return (_WithBatchEnd if has_batch_end else _Hooks)(callbacks, watch)
 
 
@@ -86,16 +112,20 @@ class _Hooks(keras.callbacks.Callback):
         super().__init__()
         self._callbacks = callbacks
         self._watch = watch
-        self.async_safe = all(
-            getattr(c, "async_safe", False) for c in callbacks
-        )
-        self.seconds = dict.fromkeys(map(id, callbacks), 0.0)
+        self.async_safe = not wait_for_logs(callbacks)
+        # Of those that have one.
+        self.seconds = {
+            id(c): 0.0 for c in callbacks if _has_any(c, _AT_BEGIN + _AT_END)
+        }
 
     @property
     def slowest(self):
-        """The name of the class that took longest."""
-        slowest = max(self._callbacks, key=lambda c: self.seconds[id(c)])
-        return type(slowest).__name__
+        """The name of the class that took longest, if any took time."""
+        with_hooks = [c for c in self._callbacks if id(c) in self.seconds]
+        if not with_hooks:
+            return None
+        slowest = max(with_hooks, key=lambda c: self.seconds[id(c)])
+        return type(slowest).__name__ if self.seconds[id(slowest)] else None
 
     def set_model(self, model):
         super().set_model(model)
@@ -118,9 +148,10 @@ class _Hooks(keras.callbacks.Callback):
     def _pass_on(self, hook, batch, logs):
         begin = time.perf_counter()
         for callback in self._callbacks:
-            start = time.perf_counter()
-            getattr(callback, hook)(batch, logs)
-            self.seconds[id(callback)] += time.perf_counter() - start
+            if id(callback) in self.seconds:
+                start = time.perf_counter()
+                getattr(callback, hook)(batch, logs)
+                self.seconds[id(callback)] += time.perf_counter() - start
         self._watch.seen(begin, time.perf_counter())
 
     def on_train_batch_begin(self, batch, logs=None):

@@ -9,6 +9,7 @@ same as a fast one.
 import dataclasses
 from collections.abc import Callable
 
+from keras_parallel.planning.against import KindAgainstPlan
 from keras_parallel.planning.step_time import PARTS
 from keras_parallel.planning.step_time import StepTime
 
@@ -33,19 +34,25 @@ class Evidence:
 
     Args:
         devices: How many devices.
-        steps: How many steps were measured.
+        steps: How many steps were taken, with those that compile.
         rows: Rows of the usual batch.
-        shapes: How many shapes of a batch there were.
-        compilations: How often the step was compiled.
+        shapes: How many shapes of a batch there were in them.
+        compilations: How often the step was compiled in them.
         compile_seconds: How long that took in all, in seconds.
         split: Whether the usual batch was split by rows.
         time: The parts of a step.
         compiled: Whether steps are compiled.
         virtual: Whether the devices share the cores of a host.
-        callback: The class name of the slowest callback, if there is one.
+        callback: The class name of the callback whose hooks of batches took
+            longest, if any took time.
+        waiting_callback: The class name of one with a hook after each batch,
+            for which Keras waits for the logs, if there is one.
+        logs_share: The share of that wait in the time for callbacks.
         gradient_bytes: Size of all gradients.
         largest: Path and gradient bytes of the layer with the most of them.
         flops: Floating-point operations of a step on a device, if known.
+        steps_per_execution: How many steps Keras starts at once.
+        against_plan: The collectives held against the plan.
     """
 
     devices: int
@@ -59,9 +66,19 @@ class Evidence:
     compiled: bool = True
     virtual: bool = False
     callback: str | None = None
+    waiting_callback: str | None = None
+    logs_share: float = 0.0
     gradient_bytes: int = 0
     largest: tuple[str, int] = ("", 0)
     flops: float | None = None
+    steps_per_execution: int = 1
+    against_plan: tuple[KindAgainstPlan, ...] = ()
+
+    @property
+    def unplanned(self) -> tuple[KindAgainstPlan, ...]:
+        """What is more than was planned, the most of it first."""
+        rows = [row for row in self.against_plan if not row.ok]
+        return tuple(sorted(rows, key=lambda r: r.planned - r.compiled))
 
     @property
     def next_rows(self) -> int:
@@ -107,6 +124,26 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def _more_than_planned(e: Evidence) -> str:
+    row = e.unplanned[0]
+    largest = f", {row.unplanned[0].purpose!r}" if row.unplanned else ""
+    planned = (
+        f"where {_size(row.planned)} are planned"
+        if row.planned
+        else "which is not planned"
+    )
+    return (
+        f"More than planned: in each step a device puts {_size(row.compiled)} "
+        f"into {row.kind}{largest}, {planned}; something in the model or in "
+        "its step needs rows or values of other devices: change it, or count "
+        "on that exchange."
+    )
+
+
 def _eager(e: Evidence) -> str:
     return (
         "Eager steps: every operation is started by Python on its own; let "
@@ -146,8 +183,9 @@ def _is_whole(e: Evidence) -> bool:
 
 
 def _whole(e: Evidence) -> str:
+    rows = "1 row does" if e.rows == 1 else f"{e.rows} rows do"
     return (
-        f"Uneven batches: {e.rows} rows do not divide by {e.devices} devices, "
+        f"Uneven batches: {rows} not divide by {e.devices} devices, "
         "so that each device computes the whole batch; a batch_size of "
         f"{e.next_rows} is shared out, {e.next_rows // e.devices} "
         f"row{'s' * (e.next_rows > e.devices)} each."
@@ -164,11 +202,22 @@ def _input(e: Evidence) -> str:
 
 
 def _callbacks(e: Evidence) -> str:
+    share = _percent(_of(e, "callbacks"))
+    waits = "a hook after each batch makes Keras wait for its logs"
+    if e.waiting_callback and e.logs_share >= _MOST:
+        return (
+            f"Callbacks: {share} of a step goes by for a hook after each "
+            f"batch (`{e.waiting_callback}` has one), and most of it in "
+            "waiting: such a hook, even an empty one, makes Keras wait for "
+            "the logs of each batch; move the work to `on_epoch_end`"
+            f"{_or_more_steps(e, ', or start several steps at once,')}."
+        )
     name = f" (most of it in `{e.callback}`)" if e.callback else ""
+    because = f" ({waits})" if e.waiting_callback else ""
     return (
-        f"Callbacks: {_percent(_of(e, 'callbacks'))} of a step goes by in "
-        f"callbacks{name}, for which the devices wait after every batch; move "
-        "the work to `on_epoch_end`, or do it every n-th batch."
+        f"Callbacks: {share} of a step goes by in callbacks{name}, for which "
+        f"the devices wait at every batch{because}; move the work to "
+        "`on_epoch_end`, or do it every n-th batch."
     )
 
 
@@ -232,9 +281,14 @@ def _tiny(e: Evidence) -> str:
     return (
         f"Tiny steps: {share} of a step starts work and waits for it to begin, "
         f"and {_percent(_of(e, 'compute'))} computes; a batch_size larger than "
-        f"{e.rows} or `model.compile(..., steps_per_execution=10)` does more "
-        "per start."
+        f"{e.rows}{_or_more_steps(e)} does more per start."
     )
+
+
+def _or_more_steps(e: Evidence, joined_by: str = " or") -> str:
+    if e.steps_per_execution > 1:
+        return ""
+    return f"{joined_by} `model.compile(..., steps_per_execution=10)`"
 
 
 def _waits(e: Evidence) -> bool:
@@ -276,6 +330,7 @@ def _mixed(e: Evidence) -> str:
 
 
 RULES = (
+    Rule("more than planned", lambda e: bool(e.unplanned), _more_than_planned),
     Rule("eager steps", lambda e: not e.compiled, _eager),
     Rule("recompilation", _recompiles, _recompilation),
     Rule("recompilation", _compiles_each_step, _compilation),

@@ -117,3 +117,10 @@ def set_global_attributes(attributes: dict) -> None:
 
     for name, value in attributes.items():
         global_state.set_global_attribute(name, value)
+
+
+def forget_global_seed_generator() -> None:
+    """As if nothing had been drawn without a seed yet."""
+    from keras.src.backend.common import global_state
+
+    global_state.set_global_attribute("global_seed_generator", None)

@@ -1,12 +1,16 @@
 """What a model consists of, noted to be put back later.
 
-That is the values of variables, and the attributes of the objects of Keras
-that a model consists of, down to the lists and dicts they hold.
+That is the values of variables, and the attributes of the objects of Keras and
+of the user's own classes that a model consists of, down to the lists, dicts,
+NumPy arrays and random generators they hold.
 """
 
 import collections
 import contextlib
+import functools
 import random
+import sys
+import sysconfig
 from typing import Any
 
 import keras
@@ -15,6 +19,9 @@ import numpy as np
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import own_attributes_of
+
+# Of larger arrays, such as data, no copy is made.
+_LARGEST_ARRAY = 2**28
 
 
 class Memory:
@@ -29,6 +36,9 @@ class Memory:
         # Pairs of an object and what it held.
         self._attributes = []
         self._containers = []
+        self._arrays = []
+        # What puts back the state of a random generator.
+        self._generators = []
         self._see_all(roots)
 
     def _see_all(self, roots):
@@ -55,7 +65,18 @@ class Memory:
         if isinstance(thing, list | set | collections.deque):
             self._containers.append((thing, list(thing)))
             return thing
-        if _is_of_keras(thing) and not issubclass(type(thing), Overlay):
+        if isinstance(thing, np.ndarray):
+            self._note_array(thing)
+            return ()
+        if isinstance(thing, random.Random):
+            state = thing.getstate()
+            self._generators.append(functools.partial(thing.setstate, state))
+            return ()
+        if isinstance(thing, np.random.Generator | np.random.RandomState):
+            self._note_generator(thing)
+            return ()
+        known = _is_of_keras(thing) or _is_of_the_user(thing)
+        if known and not issubclass(type(thing), Overlay):
             held = dict(vars(thing))
             self._attributes.append((vars(thing), held))
             return held.values()
@@ -63,6 +84,24 @@ class Memory:
 
     def _note_variable(self, variable):
         self._variables.append((variable, variable.value))
+
+    def _note_array(self, array):
+        if (
+            array.flags.writeable
+            and array.nbytes <= _LARGEST_ARRAY
+            and not isinstance(array, np.memmap)  # A file.
+        ):
+            self._arrays.append((array, array.copy()))
+
+    def _note_generator(self, generator):
+        if isinstance(generator, np.random.RandomState):
+            put_back = functools.partial(
+                generator.set_state, generator.get_state()
+            )
+        else:
+            bits = generator.bit_generator
+            put_back = functools.partial(setattr, bits, "state", bits.state)
+        self._generators.append(put_back)
 
     def use_copies(self):
         """Leaves the arrays themselves to the user: a step consumes its own."""
@@ -80,6 +119,11 @@ class Memory:
                     _refill_dict(container, held)
             elif not _same_things(container, held):
                 _refill(container, held)
+        for array, held in self._arrays:
+            if array.tobytes() != held.tobytes():
+                array[...] = held
+        for put_back in self._generators:
+            put_back()
         for variable, value in self._variables:
             variable.assign(value)
 
@@ -90,6 +134,9 @@ class MemoryOfTrace(Memory):
     def _note_variable(self, variable):
         attributes = vars(variable)
         self._attributes.append((attributes, dict(attributes)))
+
+    def _note_array(self, array):
+        del array
 
 
 @contextlib.contextmanager
@@ -112,6 +159,27 @@ def traced_only(model: keras.Model):
         _keras.set_global_attributes(attributes)
         random.setstate(python)
         np.random.set_state(numpy)
+
+
+def _is_of_the_user(thing):
+    """Whether its class is of the user, not of Python or a library."""
+    if not hasattr(thing, "__dict__") or isinstance(thing, type):
+        return False
+    name = type(thing).__module__
+    if name == "__main__":
+        return True
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return (
+        file is not None
+        and name.partition(".")[0] not in _OWN_AND_KERAS
+        and not file.startswith(_PYTHON)
+        and not any(part in file for part in _INSTALLED)
+    )
+
+
+_OWN_AND_KERAS = ("keras_parallel", "keras")
+_INSTALLED = ("site-packages", "dist-packages")
+_PYTHON = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 
 
 def _is_of_keras(thing):
