@@ -169,3 +169,29 @@ def test_a_metric_where_only_its_rows_have_an_order():
 
     with pytest.raises(AssertionError, match=r"'ordered' differs by"):
         check(lambda: model_of(metrics=[Ordered(name="ordered")]))
+
+
+def test_a_loss_that_is_not_finite_shows_nothing():
+    x, y = data()
+    x, y = np.tile(x, (2, 1)), np.tile(y, (2, 1))
+    x[ROWS, 0] = np.nan  # In the second step.
+    report = check_model(model_of(), x, y)
+    assert not (report.ok or report.equal or report.compared)
+    assert all(d.ok for d in report.differences)
+    assert "Equal to one device: NOT COMPARED" in str(report)
+    assert "'loss' is not finite on one device from step 2 on" in str(report)
+    with pytest.raises(ValueError, match="not finite"):
+        kp.testing.assert_trains_like_one_device(
+            model_of, lambda: [(x[ROWS:], y[ROWS:])], devices=2, steps=1
+        )
+
+
+def test_the_check_of_a_model_where_the_order_of_rows_matters():
+    report = check_model(model_of(Function(pooled_over_rows)), *data())
+    wrong = {d.among for d in report.differences if not d.ok}
+    assert "weight" in wrong
+    assert not (report.ok or report.equal) and report.compared
+    assert "Equal to one device: NO (" in str(report)
+    # What is wrong was compared.
+    names = {d.name for d in report.differences if not d.ok}
+    assert not any(note.startswith(tuple(names)) for note in report.noise)
