@@ -83,7 +83,7 @@ def assert_trains_like_one_device(
     must agree to 1e-6 of the largest entry of a tensor, or to two units in
     the last place of the largest of its kind that the step changed (all
     weights, or all slots of one name), which is what a sum that cancels
-    leaves, if one device does not reproduce that tensor either. *The trajectory*:
+    leaves, if one device does not reproduce it either. *The trajectory*:
     after all steps without copying, all must agree to the larger of 1e-5 and
     4 times the yardstick. The yardstick is what one device differs from
     itself when the rows inside each batch are permuted and the weights are
