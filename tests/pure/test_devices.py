@@ -87,13 +87,3 @@ def test_rows_are_split_evenly_or_not_at_all(rows, devices):
     else:
         assert set(layout.per_device) == {rows}
         assert rows == 0 or rows % devices
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_gpus_where_there_is_none(count):
-    # `devices=1` is the best kind that is there, `gpus=1` is a GPU.
-    cpu = (Device("cpu", 0),)
-    assert choose_devices(1, cpu) == cpu
-    expected = f"Expected {count} GPU.*has none: \\['cpu:0'\\]"
-    with pytest.raises(DeviceError, match=expected):
-        choose_devices(count, cpu, "gpus")

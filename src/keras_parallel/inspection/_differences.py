@@ -1,10 +1,13 @@
 """How far a parallel model is from one device, in a few steps."""
 
+import dataclasses
 import functools
 
 from keras_parallel.inspection._report import LargestDifference
 from keras_parallel.strategies import _twin
 from keras_parallel.testing import _state
+from keras_parallel.testing._compared import Compared
+from keras_parallel.testing._one_step import ONE_STEP
 from keras_parallel.testing._one_step import differences_of_step
 from keras_parallel.testing._run import Run
 from keras_parallel.testing._yardstick import Yardstick
@@ -24,9 +27,9 @@ def largest(model, one, many, batches, start):
 
     Returns:
         A tuple of `LargestDifference`, one for each kind of tensor, and a
-        tuple of the names of tensors that hold rounding noise only.
+        tuple of the names of tensors that were left out.
     """
-    found, noise = {}, set()
+    found, compared = {}, Compared()
     _state.restore(one, start)
     for step, batch in enumerate(batches):
         before = Run(one, [batch])
@@ -39,8 +42,8 @@ def largest(model, one, many, batches, start):
             )
         )
         for d in differences_of_step(before, Run(many, [batch]), yardstick, 0):
-            if d.is_noise:
-                noise.add(d.name)
+            compared.add(d, step + 1)
+            if d.is_noise or (d.is_vacuous and d.ok):
                 continue
             kind = d.kind.partition(" ")[0]
             new = LargestDifference(
@@ -48,10 +51,15 @@ def largest(model, one, many, batches, start):
             )
             if kind not in found or _rank(new) > _rank(found[kind]):
                 found[kind] = new
+        if compared.gap_after():  # NaN spreads.
+            break
         _state.restore(one, before.states[-1])
+    if gap := compared.gap():
+        logs = found.get("log", LargestDifference("log", 0.0, ONE_STEP))
+        found["log"] = dataclasses.replace(logs, gap=gap)
     return (
         tuple(found[kind] for kind in _ORDER if kind in found),
-        tuple(sorted(noise)),
+        compared.left_out(),
     )
 
 

@@ -13,6 +13,14 @@ from keras_parallel.planning.step_time import StepTime
 _WIDTH = 88
 # So many names of devices are written out.
 _NAMES = 4
+_JUDGED = (
+    "ok",
+    "equal",
+    "compared",
+    "within_plan",
+    "speed_up",
+    "efficiency",
+)
 _KINDS = {
     "log": "loss and metrics",
     "weight": "weights",
@@ -40,19 +48,22 @@ class LargestDifference:
         own: What one device differs from itself; 0 if that was not measured,
             because the difference is no larger than rounding explains.
         name: The tensor.
-        step: The step, counted from 1.
+        step: The step, counted from 1; 0 if there is none.
+        gap: Why too little was compared to call the model equal, in words;
+            empty if enough was.
     """
 
     among: str
     difference: float
     allowed: float
-    own: float
-    name: str
-    step: int
+    own: float = 0.0
+    name: str = ""
+    step: int = 0
+    gap: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it is allowed."""
+        """Whether the difference is allowed."""
         return self.difference <= self.allowed
 
 
@@ -68,7 +79,9 @@ class Report:
         rows_each: Rows of it that each device computes.
         steps: How many steps were compared and measured.
         differences: The largest differences, one for each kind of tensor.
-        noise: Names of tensors that hold rounding noise only.
+        noise: Names of tensors that were left out, with the steps if they
+            were compared in others: they hold rounding noise only, or nothing
+            that is finite.
         program: What was compiled, `None` if steps are not compiled.
         against_plan: The collectives held against the plan, `None` if there
             is no plan.
@@ -101,7 +114,12 @@ class Report:
     @property
     def equal(self) -> bool:
         """Whether all devices give what one gives, as far as that is exact."""
-        return all(d.ok for d in self.differences)
+        return self.compared and all(d.ok for d in self.differences)
+
+    @property
+    def compared(self) -> bool:
+        """Whether enough was compared: the loss, and most tensors."""
+        return not any(d.gap for d in self.differences)
 
     @property
     def within_plan(self) -> bool:
@@ -110,7 +128,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the model is equal to one device, and within the plan."""
+        """Whether it was found equal to one device, and within the plan."""
         return self.equal and self.within_plan
 
     @property
@@ -130,7 +148,7 @@ class Report:
             plain["program"]["collectives"] = [
                 dataclasses.asdict(c) for c in self.program.collectives
             ]
-        for name in ("ok", "equal", "within_plan", "speed_up", "efficiency"):
+        for name in _JUDGED:
             plain[name] = getattr(self, name)
         return _finite(plain)
 
@@ -171,13 +189,19 @@ def _head(report):
 
 
 def _equality(report):
-    verdict = "yes" if report.equal else "NO"
+    wrong = not all(found.ok for found in report.differences)
+    verdict = "yes" if report.compared else "NOT COMPARED"
+    verdict = "NO" if wrong else verdict
     yield ""
     yield f"Equal to one device: {verdict} (each step from the same state)"
     width = max(map(len, _KINDS.values()))
     for found in report.differences:
         label = _KINDS[found.among]
         where = f"{found.name}, step {found.step}"
+        for text in textwrap.wrap(found.gap, _WIDTH):
+            yield f"  {text}"
+        if not found.step:
+            continue
         if found.difference == 0.0:
             yield f"  {label:<{width}}  no more than rounding"
             continue
@@ -188,7 +212,7 @@ def _equality(report):
         )
         yield f"  {'':<{width}}  {'' if found.ok else 'WRONG: '}{where}"
     if report.noise:
-        yield "  rounding noise only, not compared: " + ", ".join(report.noise)
+        yield "  not compared, rounding noise only: " + ", ".join(report.noise)
 
 
 def _compiled(report):

@@ -150,15 +150,8 @@ def _first(
             f"`{argument}` counts at least 1. Received: {argument}={count}. "
             f"A call that works: `{argument}=1`."
         )
-    kind = best[0].kind
-    if argument == "gpus" and kind == "cpu":
-        raise DeviceError(
-            f"Expected {count} GPU{'s' * (count > 1)}, but this host has "
-            f"none: {_names(available)}. Received: {argument}={count}. A call "
-            "that works: `keras_parallel.data_parallel(model)` takes the best "
-            "kind that is there. " + _TRY_VIRTUAL.format(n=count)
-        )
     if count > len(best):
+        kind = best[0].kind
         raise DeviceError(
             f"Expected {count} {'GPUs' if argument == 'gpus' else 'devices'}, "
             f"but this host has {len(best)} of kind {kind!r}"

@@ -15,6 +15,7 @@ from keras_parallel.engines import active_engine
 from keras_parallel.planning import choose_devices
 from keras_parallel.strategies.data import data_parallel
 from keras_parallel.testing import _state
+from keras_parallel.testing._compared import Compared
 from keras_parallel.testing._one_step import ONE_STEP
 from keras_parallel.testing._one_step import YARDSTICKS
 from keras_parallel.testing._one_step import differences_of_step
@@ -80,14 +81,16 @@ def assert_trains_like_one_device(
     optimizer slot are compared, in two ways. *One step from the same state*:
     before each step the state of the one-device run is copied over; then all
     must agree to 1e-6 of the largest entry of a tensor, or to two units in
-    the last place of the largest of its kind (all weights, or all slots of
-    one name), which is what a sum that cancels leaves. *The trajectory*:
+    the last place of the largest of its kind that the step changed (all
+    weights, or all slots of one name), which is what a sum that cancels
+    leaves, if one device does not reproduce it either. *The trajectory*:
     after all steps without copying, all must agree to the larger of 1e-5 and
     4 times the yardstick. The yardstick is what one device differs from
     itself when the rows inside each batch are permuted and the weights are
     rounded differently at the start; it is measured here and printed, with
     dropout off. Rows keep their order in a model that draws other random
-    numbers or keeps a state for each row: permuted they are another task.
+    numbers, keeps a state for each row, or in which their order matters:
+    permuted they are another task.
 
     The same holds for one step: a tensor that one device itself does not
     reproduce to 2.5e-7, a squared gradient for example, may differ by 4 times
@@ -121,7 +124,8 @@ def assert_trains_like_one_device(
 
     Raises:
         NotEqualError: an `AssertionError` that names the first tensor that
-            differs, the step, and by how much.
+            differs, the step, and by how much; also if one device itself
+            reproduces the loss in no step, so that nothing was shown.
         ValueError: for arguments of another kind, if there are no batches, if
             the model is not compiled, and if it does not stay finite on one
             device.
@@ -154,7 +158,8 @@ def assert_trains_like_one_device(
         raise ValueError(
             "What is not finite cannot be compared. Received: a model whose "
             f"losses on one device are {[_values(logs) for logs in one.logs]}"
-            ". Other batches or a smaller learning rate may work: "
+            ", or whose weights are not finite at the end. Other batches or a "
+            "smaller learning rate may work: "
             "`model.compile(keras.optimizers.SGD(1e-3), ...)`."
         )
     yardstick = Yardstick(one, lambda b: run_of_new(make_model, b, seed))
@@ -207,10 +212,13 @@ def _compare(one, many, yardstick, devices):
             f"{list(many.logs[0])}. Received: {devices=}."
         )
     steps = len(one.batches)
+    compared = Compared()
     one_step = max(
-        _check_one_step(one, many, yardstick, step, devices)
+        _check_one_step(one, many, yardstick, step, devices, compared)
         for step in range(steps)
     )
+    if gap := compared.gap_of_loss():
+        raise NotEqualError(f"Nothing was shown: {gap}. Received: {devices=}.")
     measured = yardstick.trajectory
     allowed = max(TRAJECTORY, YARDSTICKS * measured)
     found = {
@@ -232,7 +240,7 @@ def _compare(one, many, yardstick, devices):
         devices,
         steps,
         one_step,
-        max(found.values()),
+        max(found.values(), default=0.0),
         measured,
         yardstick.of,
         tuple(sorted(yardstick.noise)),
@@ -244,10 +252,11 @@ def _unnumbered(names):
     return [re.sub(r"_\d+(?=_|/|$)", "", name) for name in names]
 
 
-def _check_one_step(one, many, yardstick, step, devices):
+def _check_one_step(one, many, yardstick, step, devices, compared):
     """Raises, or returns the largest difference of one step."""
     largest = 0.0
     for found in differences_of_step(one, many, lambda: yardstick, step):
+        compared.add(found, step + 1)
         if not found.ok:
             raise NotEqualError(
                 f"In step {step + 1} {found.name!r} differs by "

@@ -123,12 +123,10 @@ class Run:
         return state if len(state) == len(self.states[-1]) else None
 
     def is_finite(self):
-        """Whether all that was logged is finite."""
-        return all(
-            np.isfinite(entry.value).all()
-            for logs in self.logs
-            for entry in logs.values()
-        )
+        """Whether all that was logged is finite, and so are the weights."""
+        weights = [e for e in self.states[-1].values() if e.kind == "weight"]
+        logged = [entry for logs in self.logs for entry in logs.values()]
+        return all(np.isfinite(e.value).all() for e in weights + logged)
 
     def draws_numbers(self):
         """Whether the last step drew random numbers."""

@@ -105,14 +105,49 @@ def differences(expected, actual):
         the last place of the largest entry of all arrays of its kind is 0:
         that is what is left where a sum cancels.
     """
-    largest = {}
-    for entry in expected.values():
-        largest[entry.kind] = max(
-            largest.get(entry.kind, 0.0), _largest_entry(entry.value)
-        )
+    largest = _largest_of_kinds(expected.values())
     return _differences(
         expected, actual, lambda entry: 2 * UNIT * largest[entry.kind]
     )
+
+
+def differences_of_step(before, expected, actual):
+    """As `differences`, of one step from a state.
+
+    Each log is its own kind, and only what the step changed has a say in how
+    large the others of its kind are.
+
+    Args:
+        before: The state before the step, of the names of `expected`;
+            `None` if there was none.
+        expected: Dict of entries, after the step.
+        actual: Dict of entries in the same order.
+    """
+    largest = _largest_of_kinds(
+        entry
+        for name, entry in expected.items()
+        if before is None
+        or name not in before
+        or (before[name].value != entry.value).any()
+    )
+    return _differences(
+        expected,
+        actual,
+        lambda entry: (
+            0.0
+            if entry.kind == "log"
+            else 2 * UNIT * largest.get(entry.kind, 0.0)
+        ),
+    )
+
+
+def _largest_of_kinds(entries):
+    largest = {}
+    for entry in entries:
+        largest[entry.kind] = max(
+            largest.get(entry.kind, 0.0), _largest_entry(entry.value)
+        )
+    return largest
 
 
 def raw_differences(expected, actual):

@@ -20,6 +20,12 @@ _NOISE_UNITS = 16
 # Each yardstick is the largest of this many changes: one may be lucky.
 _CHANGES = 3
 
+# The order of rows matters if permuting them moves the loss by more than these
+# units in the last place and this many times what rounding moves it: a mean
+# over rows does not move so far.
+_ORDER_UNITS = 32
+_ORDER_FACTOR = 8
+
 
 class Yardstick:
     """Measures how much a change that should not matter does matter.
@@ -30,7 +36,9 @@ class Yardstick:
     that the layers compute in, which is where two devices round what one does
     not, each its part of a sum. Dropout is off for
     that: it would meet other rows. Where more random numbers are drawn, or a
-    variable keeps a state for each row, rows keep their order.
+    variable keeps a state for each row, rows keep their order. So they do
+    where their order matters, which is measured: what permuted rows change
+    there is no rounding.
 
     Args:
         one: The one-device run, trained.
@@ -46,28 +54,41 @@ class Yardstick:
         with self._scope():
             self._other = other(one.batches[:1] * 2)
             self._other.train()
-        self._permute = not (one.keeps_rows() or self._other.draws_numbers())
-        self._unit, dtype = _coarsest_rounding(one.model)
+        self.permutes = not (one.keeps_rows() or self._other.draws_numbers())
+        self._unit, self._dtype = _coarsest_rounding(one.model)
+        self._dropout = dropout
         self.noise_level = max(_NOISE, _NOISE_UNITS * self._unit)
-        self.of = f"weights rounded{dtype} differently"
-        if self._permute:
-            self.of = f"rows permuted and {self.of}"
-        if dropout:
-            self.of += ", dropout off"
+
+    @property
+    def of(self):
+        """What is changed, in words."""
+        permuted = "rows permuted and " * self.permutes
+        off = ", dropout off" * self._dropout
+        return f"{permuted}weights rounded{self._dtype} differently{off}"
 
     @functools.cached_property
     def trajectory(self):
         """The largest difference after all steps, without noise."""
-        steps = len(self._one.batches)
-        start = 0 if self._one.state_before(0) is not None else 1
-        if start == steps:
-            return 0.0
-        found = self._differences(start, steps, _state.differences)
-        if max(found.values()) > self.noise_level:
-            self.one_step(steps - 1)
+        found = self._of_trajectory()
+        if max(found.values(), default=0.0) > self.noise_level:
+            self.one_step(len(self._one.batches) - 1)
         return max(
             (d for name, d in found.items() if name not in self.noise),
             default=0.0,
+        )
+
+    def _of_trajectory(self):
+        steps = len(self._one.batches)
+        start = 0 if self._one.state_before(0) is not None else 1
+        if start == steps:
+            return {}
+        # Whether the order of rows matters shows in single steps: over many
+        # all that differs is amplified.
+        for step in {start, steps - 1} if self.permutes else ():
+            self.one_step(step)
+        expected = self._train(start, steps)
+        return self._largest(
+            expected, start, steps, _state.differences, self.permutes
         )
 
     @functools.cache  # noqa: B019  lives as long as one check
@@ -75,27 +96,59 @@ class Yardstick:
         """Differences by name, for one step from the same state."""
         if self._one.state_before(step) is None:
             return {}
+        expected = self._train(step, step + 1)
+
         # Every digit counts here: this is compared with tensors of which
         # one device itself may reproduce few.
-        found = self._differences(step, step + 1, _state.raw_differences)
+        def largest(permute, differences=_state.raw_differences):
+            return self._largest(expected, step, step + 1, differences, permute)
+
+        found = largest(self.permutes)
+        if self.permutes:
+            rounded = largest(False)
+            if self._order_matters(rounded, found):
+                self.permutes = False
+                found = rounded
+            elif suspects := self._suspects(step, rounded, found):
+                # A statistic that is next to nothing is moved by any order
+                # of sums.
+                far = largest(True, _state.differences)
+                found |= {n: rounded[n] for n in suspects if far[n] > 0.0}
         self.noise |= {n for n, d in found.items() if d > self.noise_level}
         return found
 
-    def _differences(self, start, stop, differences):
-        expected = self._train(start, stop, None)
+    def _order_matters(self, rounded, permuted):
+        logs = self._one.logs[-1]
+        losses = [name for name in logs if name == "loss"] or list(logs)
+        return any(
+            permuted[name] > _ORDER_UNITS * _state.UNIT
+            and permuted[name] > _ORDER_FACTOR * rounded[name]
+            for name in losses
+        )
+
+    def _suspects(self, step, rounded, permuted):
+        """What no weight depends on, and only permuting moves."""
+        return [
+            name
+            for name, entry in self._one.after(step).items()
+            if entry.kind in ("log", "state")
+            and permuted[name] > self.noise_level >= rounded[name]
+        ]
+
+    def _largest(self, expected, start, stop, differences, permute):
         largest = {}
         for change in range(_CHANGES):
-            actual = self._train(start, stop, change)
+            actual = self._train(start, stop, change, permute)
             for name, d in differences(expected, actual).items():
                 largest[name] = max(d, largest.get(name, 0.0))
         return largest
 
-    def _train(self, start, stop, change):
+    def _train(self, start, stop, change=None, permute=False):
         state, shifts = self._one.states[start], {}
         batches = self._one.batches[start:stop]
         if change is not None:
             state, shifts = _rounded(state, change, self._unit)
-            if self._permute:
+            if permute:
                 batches = [_permuted(batch, change) for batch in batches]
         with self._scope():
             reached = self._other.steps_from(state, batches)
