@@ -15,7 +15,7 @@ import numpy as np
 from keras_parallel.testing import _state
 from keras_parallel.testing._equality import ONE_STEP as ONE_LIBRARY_STEP
 from keras_parallel.testing._equality import YARDSTICKS
-from keras_parallel.testing._run import Run
+from keras_parallel.testing._run import run_of_new
 
 # GPU against CPU, relative to the largest entry of a tensor. Both round each
 # operation to 6e-8, in sums of up to 1e5 terms that each takes in its own
@@ -74,14 +74,14 @@ def _compare(found, name, tiny, dropout, policy, one_step, all_steps):
         # Keras takes cuDNN where there is a GPU, whichever device trains.
         make_on_cpu = functools.partial(make, cudnn=False)
     with jax.default_device(_cpu()):
-        on_cpu = Run(make_on_cpu, batches, 0)
+        on_cpu = run_of_new(make_on_cpu, batches, 0)
         on_cpu.train()
     places = {d for v in on_cpu.model.variables for d in v.value.devices()}
     if places != {_cpu()}:
         raise RuntimeError(f"plain Keras trained on {places}, not on the CPU")
     for count in _counts(tiny):
         what = f"{name}, {policy}, {count} GPU{'s' * (count > 1)} and CPU"
-        run = Run(
+        run = run_of_new(
             make,
             batches,
             0,

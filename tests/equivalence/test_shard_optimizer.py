@@ -226,7 +226,7 @@ def test_a_step_exchanges_gradients_and_new_weights_only():
     (new_weights,) = [c for c in plan.collectives if c.kind == "all-gather"]
     assert new_weights.count == len(gathered)
     assert new_weights.bytes == sum(gathered)  # 4 bytes, of 4 devices each.
-    assert "but for 4 that do not divide, 16 bytes" in str(plan)
+    assert "but for 4 that do not divide, 16 B" in str(plan)
 
 
 # Faults. Each returns a `parallelize`.

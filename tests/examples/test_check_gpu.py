@@ -55,7 +55,7 @@ def test_a_part_that_hangs_or_breaks_takes_no_other_along(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from _check_gpu import children, report\n"
-        "for part, limit in (('scopes', 60), ('scopes', 0), ('none', 60)):\n"
+        "for part, limit in (('scopes', 60), ('equality', 0), ('none', 60)):\n"
         "    outcome = children.run(part, limit, True)\n"
         "    print(report.rows_of(part, outcome)[-1]['result'])\n"
     )
