@@ -1,6 +1,5 @@
 """Time of our training on one GPU against plain Keras, paired in turn."""
 
-import contextlib
 import random
 import statistics
 import time
@@ -10,9 +9,10 @@ from _data_parallel import ratios
 from _data_parallel import keras_models
 from _data_parallel.keras_models import compile_model
 from _data_parallel.keras_models import make_model
+from _data_parallel.null_step import NullStep
+from _data_parallel.null_step import replaced
 from _data_parallel.workloads import WORKLOADS
 
-import jax
 from keras.src.backend.jax import trainer as keras_trainer
 
 HOST_RATIO = 0.75
@@ -34,7 +34,7 @@ def check_host_cost(found, tiny):
         workload = workload.at_batch(32, 4)
     pair = _pair(workload)
     for model in pair.values():
-        with _replaced(keras_trainer, "jit", _Nothing):
+        with replaced(keras_trainer, "jit", NullStep):
             model.make_train_function(force=True)
             _fit(model, workload, *workload.at_batch(32, 1).data())
     seconds = _rounds(pair, workload, tiny)
@@ -116,26 +116,3 @@ def _report(found, name, pair, workload, seconds, bound, unit, unit_name):
         found.judge(f"{name}: steps of both", counts, "equal", same)
         return
     found.judge(what, text, f"at most {bound}", middle <= bound)
-
-
-class _Nothing:
-    """The step, run once; afterwards it hands back the state it is given."""
-
-    def __init__(self, function, **arguments):
-        self._step = jax.jit(function, **arguments)
-        self._logs = None
-
-    def __call__(self, state, data):
-        if self._logs is None:
-            self._logs, state = self._step(state, data)
-        return self._logs, state
-
-
-@contextlib.contextmanager
-def _replaced(module, name, value):
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)

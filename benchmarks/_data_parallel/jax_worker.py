@@ -4,7 +4,6 @@
 `keras`, which is plain Keras on one device.
 """
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -30,6 +29,8 @@ if PEER == "keras-distribution":
 import keras  # noqa: E402
 from keras.src.backend.jax import trainer as keras_trainer  # noqa: E402
 from keras_runner import KerasRunner  # noqa: E402
+from null_step import NullStep  # noqa: E402
+from null_step import replaced  # noqa: E402
 from serving import serve  # noqa: E402
 
 # Sizes of the element types in XLA's text, in bytes.
@@ -72,7 +73,7 @@ class JaxRunner(KerasRunner):
 
     def without_step(self):
         """From here on the compiled step does nothing."""
-        return self._with_jit(_Nothing)
+        return self._with_jit(NullStep)
 
     def program(self):
         """What the compiled step exchanges between devices."""
@@ -87,24 +88,11 @@ class JaxRunner(KerasRunner):
 
     def _with_jit(self, jit):
         # Keras compiles its step with this name, and so do we through it.
-        with _replaced(keras_trainer, "jit", jit):
+        with replaced(keras_trainer, "jit", jit):
             self.model.make_train_function(force=True)
         first = slice(self.workload.batch)
         self._fit(self.x[first], self.y[first])
         return {}
-
-
-class _Nothing:
-    """The step, run once; afterwards it hands back what it is given."""
-
-    def __init__(self, function, **arguments):
-        self._step = jax.jit(function, **arguments)
-        self._logs = None
-
-    def __call__(self, state, data):
-        if self._logs is None:
-            self._logs, state = self._step(state, data)
-        return self._logs, state
 
 
 class _Recorded:
@@ -146,16 +134,6 @@ def _bytes_of(shape):
             count *= int(dim)
         total += count * _SIZES[element]
     return total
-
-
-@contextlib.contextmanager
-def _replaced(module, name, value):
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
 
 
 if __name__ == "__main__":

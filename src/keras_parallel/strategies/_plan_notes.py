@@ -78,7 +78,8 @@ def _of_rows(state, layout):
     elif not layout.split:
         better = -(-layout.rows // count) * count
         yield (
-            f"{layout.rows} rows do not divide by {count} devices: each device "
+            f"{layout.rows} row{'s do' if layout.rows > 1 else ' does'} not "
+            f"divide by {count} devices: each device "
             "computes the whole batch, which is exact, and nothing crosses. A "
             f"batch_size of {better} is shared out."
         )

@@ -93,6 +93,7 @@ class _OneDeviceState(OverlayState):
     """What a model that only reads as another one holds."""
 
     def made_parallel(self, template):
+        # Asked for by a copy of the model, and nobody copies a twin.
         raise NotImplementedError
 
 

@@ -39,10 +39,10 @@ def summed_once(function, args, rows: Rows):
 
 
 def _evaluate(closed: ClosedJaxpr, args, rows):
-    jaxpr, sums = closed.jaxpr, _sums_in(closed.jaxpr, rows)
+    jaxpr = closed.jaxpr
     if not _is_changed(closed, rows):
         return eval_jaxpr(jaxpr, closed.consts, *args)
-    values = Values(closed, args)
+    sums, values = _sums_in(jaxpr, rows), Values(closed, args)
     for equation in jaxpr.eqns:
         operands = list(map(values.read, equation.invars))
         carried = _carried_sums(equation, rows)
