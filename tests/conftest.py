@@ -6,14 +6,15 @@ import pathlib
 # Others are installed beside it, to feed data.
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
-# Tests compile the same programs of one device again and again.
+# Tests compile the same programs of one device again and again. Each process
+# has its own folder: one would crash on what another one has written in part.
 _CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "xla"
-for _name, _value in {
+_CACHE /= os.environ.get("PYTEST_XDIST_WORKER", "alone")
+os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(_CACHE),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-}.items():
-    os.environ.setdefault(_name, _value)
+}
 
 import keras_parallel  # noqa: E402  the environment comes first
 

@@ -1,11 +1,14 @@
 """Gradients cross once: of loops, and of layers that are called twice, too."""
 
 import itertools
+import re
 
 import jax
 import keras
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
 from keras import layers
 
 import keras_parallel as kp
@@ -296,6 +299,63 @@ def test_the_same_steps_overflow(make):
     one = scales(None)
     assert any(after < before for before, after in itertools.pairwise(one))
     assert scales(8) == one
+
+
+def arrays_that_cross(function, *args, together):
+    """The shapes of what is added up over two devices, and the results."""
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("batch",))
+    by_rows = NamedSharding(mesh, PartitionSpec("batch"))
+    on_each = NamedSharding(mesh, PartitionSpec())
+    step = jax.jit(
+        lambda *args: summed_once(function, args, Rows(ROWS, mesh, together)),
+        in_shardings=(*[on_each] * (len(args) - 1), by_rows),
+        out_shardings=on_each,
+    )
+    text = step.lower(*args).compile().as_text()
+    shapes = re.findall(r"= (.+?) all-reduce\(", text)
+    found = [re.findall(r"\w+\[[\d,]*\]", shape) for shape in shapes]
+    return found, step(*args)
+
+
+def normalized(x):
+    x = x - x.mean(0)
+    return x / jax.numpy.sqrt((x * x).mean(0) + 1e-3)
+
+
+@pytest.mark.parametrize("units", [5, ROWS])
+@pytest.mark.parametrize("norm", [lambda x: x, normalized])
+def test_small_sums_cross_as_one_array(units, norm):
+    """XLA:CPU meets once for each array of a fused all-reduce."""
+
+    def loss(weights, x):
+        h = x
+        for kernel, bias in weights:
+            h = jax.numpy.tanh(norm(h @ kernel) + bias)
+        return (h**2).sum(1).mean()
+
+    def step(weights, x):
+        value, gradients = jax.value_and_grad(loss)(weights, x)
+        return value / 2, jax.tree.map(lambda w, g: w - g, weights, gradients)
+
+    rng = np.random.default_rng(0)
+    weights = [(rng.normal(size=(units, units)), np.ones(units))] * 3
+    args = jax.tree.map(
+        lambda a: a.astype("float32"),
+        (weights, rng.normal(size=(ROWS, units))),
+    )
+    together, found = arrays_that_cross(step, *args, together=2**16)
+    apart, _ = arrays_that_cross(step, *args, together=0)
+    if norm is normalized:
+        # Means are needed before anything else goes on.
+        assert sum(map(len, together)) < sum(map(len, apart))
+    else:
+        count = 3 * (units + 1) * units + 1
+        assert together == [[f"f32[{count}]"]]
+        assert [len(arrays) for arrays in apart] == [7]
+    for expected, value in zip(
+        jax.tree.leaves(step(*args)), jax.tree.leaves(found)
+    ):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_weight_that_is_used_very_often_in_a_turn():

@@ -23,6 +23,11 @@ from keras_parallel.engines.jax._trainer import JaxTrainerLayer
 from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
+# On XLA:CPU the devices meet once for each array, also for those of one fused
+# all-reduce: in a small model that takes longer than all else. To join arrays
+# costs a copy, which for the first number of bytes takes as long as to meet,
+# and about 10 ms of compilation for each, which a larger model does not repay.
+_SMALL_SUM, _SMALL_MODEL = 2**16, 2**20
 _KINDS = ("train", "test", "predict")
 # Where the optimizer's variables are in the state of a training step.
 _SLOTS = 2
@@ -63,8 +68,13 @@ class JaxReplicas(Replicas):
     def place_batch(self, batch):
         return self._placement.place(batch)
 
-    def rows_of(self, batch):
-        """The rows of a batch that is being traced, if they are split."""
+    def rows_of(self, batch, weights):
+        """The rows of a batch that is being traced, if they are split.
+
+        Args:
+            batch: The batch.
+            weights: The trainable weights of the step.
+        """
         shapes = [
             leaf.shape
             for leaf in jax.tree.leaves(batch)
@@ -74,7 +84,9 @@ class JaxReplicas(Replicas):
         count = len(self.devices)
         if count == 1 or not lay_out_rows(number, count).split:
             return None
-        return Rows(number, self._mesh)
+        is_small = sum(w.nbytes for w in weights) <= _SMALL_MODEL
+        joins = is_small and self.home.platform == "cpu"
+        return Rows(number, self._mesh, _SMALL_SUM if joins else 0)
 
     def shardings(self, kinds, groups):
         """The sharding of each variable, `None` if all lie on each device.

@@ -3,17 +3,20 @@
 import collections
 import dataclasses
 import functools
-import typing
 
 import jax
-from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr
+import numpy as np
 from jax.extend.core import Jaxpr
 from jax.extend.core import JaxprEqn
 from jax.extend.core import Literal
 from jax.extend.core import Var
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec
+
+from keras_parallel.engines.jax._values import Values
+from keras_parallel.engines.jax._values import all_values
+from keras_parallel.engines.jax._values import called_by
+from keras_parallel.engines.jax._values import run_equation
 
 ADD = frozenset({"add", "add_any"})
 _LINEAR_IN_ALL = ADD | {"concatenate"}
@@ -23,6 +26,7 @@ _LINEAR_IN_ONE = frozenset(
         "broadcast_in_dim",
         "convert_element_type",
         "copy",
+        "div",
         "mul",
         "neg",
         "pad",
@@ -43,34 +47,24 @@ class Rows:
     Args:
         number: Rows of the global batch.
         mesh: The devices that they lie on, along its only axis.
+        together: Sums over rows of at most so many bytes cross as one array.
     """
 
     number: int
     mesh: Mesh
+    together: int = 0
 
     @property
     def axis(self):
         return self.mesh.axis_names[0]
 
-
-class Values(dict):
-    """The variables of a traced function, with their values.
-
-    `by_device` has some that are sums over rows, with a leading dim of what
-    the rows of each device add to them.
-    """
-
-    def __init__(self, closed: ClosedJaxpr, args):
-        super().__init__()
-        self.by_device = {}
-        self.write(closed.jaxpr.constvars, closed.consts)
-        self.write(closed.jaxpr.invars, args)
-
-    def read(self, atom):
-        return atom.val if isinstance(atom, Literal) else self[atom]
-
-    def write(self, variables, values):
-        self.update(zip(variables, values))
+    def is_small(self, variable):
+        """Whether the sum `variable` crosses with others."""
+        # Scaled by itself, what one device adds may not overflow.
+        if variable.aval.dtype == np.float16:
+            return False
+        size = variable.aval.size * variable.aval.dtype.itemsize
+        return size <= self.together
 
 
 class RowSums:
@@ -80,33 +74,55 @@ class RowSums:
         jaxpr: The function.
         rows: The rows.
         known: Variables that are known to be such sums.
+        rowless: What it takes that is known to have no rows, though a dim
+            may be as long.
     """
 
-    def __init__(self, jaxpr: Jaxpr, rows: Rows, known=()):
+    def __init__(self, jaxpr: Jaxpr, rows: Rows, known=(), rowless=()):
         self._jaxpr = jaxpr
         self._rows = rows
+        self._rowless = {*rowless, *jaxpr.constvars}
         self._made_by = {v: e for e in jaxpr.eqns for v in e.outvars}
         used = [*(v for e in jaxpr.eqns for v in e.invars), *jaxpr.outvars]
         self._uses = collections.Counter(v for v in used if isinstance(v, Var))
+        self._used_by = {
+            v: e for e in jaxpr.eqns for v in e.invars if isinstance(v, Var)
+        }
         # What is called, for each of its results that is a sum.
         self._inside = {}
         self._sums = set(known)
         # Those for which no sum of all rows is needed on the way.
         self._only_added = set(known)
+        self._certain = set(known)
         for variable, equation in self._made_by.items():
             called = called_by(equation)
             if called is not None:
-                i = equation.outvars.index(variable)
-                self._look_inside(variable, called, called.jaxpr.outvars[i])
+                self._look_inside(variable, equation, called)
             elif self._gives_sum(equation):
-                self._sums.add(variable)
-                operands = filter(self.is_sum, equation.invars)
-                if all(map(self.is_only_added, operands)):
-                    self._only_added.add(variable)
+                self._note_sum(variable, equation)
+            if self._has_no_rows(variable, equation):
+                self._rowless.add(variable)
 
-    def _look_inside(self, variable, closed, result):
+    def _note_sum(self, variable, equation):
+        self._sums.add(variable)
+        operands = filter(self.is_sum, equation.invars)
+        if all(map(self.is_only_added, operands)):
+            self._only_added.add(variable)
+        if self._surely_sums(equation):
+            self._certain.add(variable)
+
+    def _has_no_rows(self, variable, equation):
+        return (
+            self._rows.number not in variable.aval.shape
+            or variable in self._certain
+            or all(map(self.is_rowless, equation.invars))
+        )
+
+    def _look_inside(self, variable, equation, closed):
         """Notes whether the result of a call is a sum over rows."""
-        inside = RowSums(closed.jaxpr, self._rows)
+        result = closed.jaxpr.outvars[equation.outvars.index(variable)]
+        rowless = self.rowless_inside(equation, closed.jaxpr)
+        inside = RowSums(closed.jaxpr, self._rows, rowless=rowless)
         if inside.is_sum(result):
             self._inside[variable] = closed, inside, result
             self._sums.add(variable)
@@ -120,6 +136,15 @@ class RowSums:
     def made_by(self, atom) -> JaxprEqn | None:
         return None if isinstance(atom, Literal) else self._made_by.get(atom)
 
+    def is_rowless(self, atom):
+        """Whether `atom` is known to have no rows."""
+        return isinstance(atom, Literal) or atom in self._rowless
+
+    def rowless_inside(self, equation, jaxpr):
+        """What `jaxpr`, which `equation` calls, takes and has no rows."""
+        pairs = zip(jaxpr.invars, equation.invars)
+        return [inner for inner, outer in pairs if self.is_rowless(outer)]
+
     def is_sum(self, atom):
         """Whether `atom` is a sum over rows, or linear in such sums."""
         return isinstance(atom, Var) and atom in self._sums
@@ -127,6 +152,47 @@ class RowSums:
     def is_only_added(self, atom):
         """Whether nothing but the sum that `atom` is a term of looks at it."""
         return atom in self._only_added and self._uses[atom] == 1
+
+    def is_small(self, variable):
+        return self._rows.is_small(variable)
+
+    def is_term(self, variable):
+        """Whether all that looks at a sum is another sum."""
+        equation = self._used_by.get(variable)
+        return (
+            equation is not None
+            and self._uses[variable] == 1
+            and self._summed_dims(equation) is None
+            and len(equation.outvars) == 1
+            and self.is_sum(equation.outvars[0])
+        )
+
+    def can_wait(self, variable, waiting):
+        """Whether the sum `variable` can cross later, with those `waiting`."""
+        return (
+            self._rows.is_small(variable)
+            and variable in self._certain
+            and all(
+                term in waiting and self._uses[term] == 1
+                for term in self._terms_of(variable)
+            )
+        )
+
+    def _surely_sums(self, equation):
+        """Whether no dim is summed up only because it is as long as the rows.
+
+        That would be right, and move data. Rows are the first dim where a
+        layer gets them, and what has as many rows is not a sum over them.
+        """
+        dims, (result,) = self._summed_dims(equation), equation.outvars
+        if dims is None:
+            terms = list(filter(self.is_sum, equation.invars))
+            # As a mean does, before it is subtracted from rows; what is padded
+            # is to be added to its neighbors.
+            grows = result.aval.size > sum(v.aval.size for v in terms)
+            grows = grows and equation.primitive.name != "pad"
+            return not grows and self._certain.issuperset(terms)
+        return self._rows.number not in result.aval.shape or not any(dims)
 
     def _gives_sum(self, equation):
         if self._summed_dims(equation) is not None:
@@ -137,7 +203,7 @@ class RowSums:
         return (
             equation.primitive.name in _LINEAR_IN_ONE
             and sums.count(True) == 1
-            and _is_linear(equation)
+            and _is_linear(equation, sums)
         )
 
     def _summed_dims(self, equation):
@@ -152,12 +218,12 @@ class RowSums:
             # What it adds to would count once for each device.
             if not _is_zeros(self.made_by(equation.invars[0])):
                 return None
-        shapes = [atom.aval.shape for atom in equation.invars]
         for dims in candidates:
+            pairs = zip(equation.invars, dims)
+            summed = [(v, dim) for v, dim in pairs if dim is not None]
             if all(
-                dim is None or shape[dim] == self._rows.number
-                for shape, dim in zip(shapes, dims)
-            ):
+                v.aval.shape[dim] == self._rows.number for v, dim in summed
+            ) and not all(self.is_rowless(v) for v, _ in summed):
                 return dims
         return None
 
@@ -179,14 +245,16 @@ class RowSums:
                     values.by_device[term] = self._by_device(term, values)
         return values.by_device[atom]
 
-    def _terms_of(self, atom):
+    def _terms_of(self, atom) -> list[Var]:
         """The sums that the sum `atom` is made of."""
         if atom not in self._made_by or atom in self._inside:
             return []
         equation = self._made_by[atom]
         if self._summed_dims(equation) is not None:
             return []
-        return list(filter(self.is_sum, equation.invars))
+        return [
+            v for v in equation.invars if isinstance(v, Var) and v in self._sums
+        ]
 
     def _by_device(self, atom, values):
         equation = self._made_by[atom]
@@ -206,38 +274,6 @@ class RowSums:
         ]
         axes = tuple(0 if is_sum else None for is_sum in sums)
         return jax.vmap(lambda *args: run(args)[0], axes)(*operands)
-
-
-def called_by(equation):
-    """The function that was compiled by itself, if `equation` calls one."""
-    is_call = equation.primitive.name == "jit"
-    return equation.params["jaxpr"] if is_call else None
-
-
-def all_values(closed: ClosedJaxpr, args) -> Values:
-    """The values of all variables of a traced function."""
-    args = list(args)
-    jaxpr, values = closed.jaxpr, Values(closed, args)
-    made = [variable for e in jaxpr.eqns for variable in e.outvars]
-    every = jaxpr.replace(outvars=made)
-    values.write(made, eval_jaxpr(every, closed.consts, *args))
-    return values
-
-
-def run_equation(within: Jaxpr, equation: JaxprEqn, operands):
-    """The results of an equation, under the names that it came with."""
-    # Anew, as one may be a literal, and one may stand there twice.
-    inputs: list[typing.Any] = [Var(v.aval) for v in equation.invars]
-    outputs = [Var(v.aval) for v in equation.outvars]
-    alone = equation.replace(invars=inputs, outvars=outputs)
-    jaxpr = within.replace(
-        constvars=[],
-        invars=inputs,
-        outvars=outputs,
-        eqns=[alone],
-        effects=equation.effects,
-    )
-    return eval_jaxpr(jaxpr, [], *operands)
 
 
 def _on_each_device(run, operands, dims, rows):
@@ -311,8 +347,10 @@ def _is_zeros(equation):
     return isinstance(value, Literal) and value.val == 0
 
 
-def _is_linear(equation):
+def _is_linear(equation, sums):
     operand, *others = equation.invars
+    if equation.primitive.name == "div":
+        return sums[0]
     if equation.primitive.name == "pad":
         # Anything else at the borders would count once for each device.
         return isinstance(others[0], Literal) and others[0].val == 0

@@ -25,58 +25,87 @@ from jax.sharding import PartitionSpec
 from keras_parallel.engines.jax._row_sums import ADD
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._row_sums import RowSums
-from keras_parallel.engines.jax._row_sums import Values
-from keras_parallel.engines.jax._row_sums import all_values
-from keras_parallel.engines.jax._row_sums import called_by
-from keras_parallel.engines.jax._row_sums import run_equation
+from keras_parallel.engines.jax._values import Values
+from keras_parallel.engines.jax._values import all_values
+from keras_parallel.engines.jax._values import called_by
+from keras_parallel.engines.jax._values import run_equation
 
 
 def summed_once(function, args, rows: Rows):
-    """`function(*args)`, which is being traced."""
+    """`function(*args)`, which is being traced; the last one has the rows."""
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
-    outputs = _evaluate(closed, jax.tree.leaves(args), rows)
+    rowless = closed.jaxpr.invars[: len(jax.tree.leaves(args[:-1]))]
+    outputs = _evaluate(closed, jax.tree.leaves(args), rows, rowless)
     return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
 
 
-def _evaluate(closed: ClosedJaxpr, args, rows):
+def _evaluate(closed: ClosedJaxpr, args, rows, rowless):
     jaxpr = closed.jaxpr
-    if not _is_changed(closed, rows):
+    sums = _sums_in(jaxpr, rows, rowless)
+    if not _is_changed(jaxpr, sums, rows):
         return eval_jaxpr(jaxpr, closed.consts, *args)
-    sums, values = _sums_in(jaxpr, rows), Values(closed, args)
+    values = Values(closed, args)
     for equation in jaxpr.eqns:
+        if _kept_apart(equation, sums, values, rows):
+            continue
         operands = list(map(values.read, equation.invars))
         carried = _carried_sums(equation, rows)
         inside = called_by(equation)
         if carried:
-            results = _scan(equation, operands, carried, values, rows)
-        elif _adds_up(equation, sums, rows):
-            total = sums.by_device(equation.outvars[0], values)
-            results = [total.sum(0)]
-        elif inside is not None and _is_changed(inside, rows):
-            results = _evaluate(inside, operands, rows)
+            results = _scan(equation, operands, carried, values, sums, rows)
+        elif inside is not None:
+            without = sums.rowless_inside(equation, inside.jaxpr)
+            results = _evaluate(inside, operands, rows, without)
         else:
             results = run_equation(jaxpr, equation, operands)
         values.write(equation.outvars, results)
     return list(map(values.read, jaxpr.outvars))
 
 
-def _sums_in(jaxpr, rows):
+def _sums_in(jaxpr, rows, rowless):
     carried = [
         equation.outvars[i]
         for equation in jaxpr.eqns
         for i in _carried_sums(equation, rows)
     ]
-    return RowSums(jaxpr, rows, carried)
+    return RowSums(jaxpr, rows, carried, rowless)
 
 
-def _is_changed(closed, rows):
-    sums = _sums_in(closed.jaxpr, rows)
+def _is_changed(jaxpr, sums, rows):
     return any(
-        _carried_sums(equation, rows)
+        (rows.together and any(map(sums.is_sum, equation.outvars)))
+        or _carried_sums(equation, rows)
         or _adds_up(equation, sums, rows)
-        or (called_by(equation) and _is_changed(called_by(equation), rows))
-        for equation in closed.jaxpr.eqns
+        or _calls_changed(equation, sums, rows)
+        for equation in jaxpr.eqns
     )
+
+
+def _calls_changed(equation, sums, rows):
+    called = called_by(equation)
+    if called is None:
+        return False
+    jaxpr = called.jaxpr
+    rowless = sums.rowless_inside(equation, jaxpr)
+    return _is_changed(jaxpr, _sums_in(jaxpr, rows, rowless), rows)
+
+
+def _kept_apart(equation, sums, values, rows):
+    """Computes what each device adds to a sum, if that is to cross later."""
+    if len(equation.outvars) != 1:
+        return False
+    (variable,) = equation.outvars
+    if not (
+        sums.can_wait(variable, values.waiting)
+        or _adds_up(equation, sums, rows)
+    ):
+        return False
+    sums.by_device(variable, values)
+    for term in equation.invars:
+        if sums.is_sum(term):
+            values.waiting.pop(term, None)
+    values.add_up(variable, sums)
+    return True
 
 
 def _adds_up(equation, sums, rows):
@@ -128,13 +157,13 @@ def _terms(sums, carry, total):
     return terms if sums.uses(carry) == 1 else []
 
 
-def _scan(equation, operands, carried, values, rows):
+def _scan(equation, operands, carried, values, sums, rows):
     """The results of a `scan`, with sums kept by device until its end."""
     parameters = equation.params
     first, count = parameters["num_consts"], parameters["num_carry"]
     consts, start = operands[:first], operands[first : first + count]
     body = parameters["jaxpr"]
-    sums = RowSums(body.jaxpr, rows)
+    in_turn = RowSums(body.jaxpr, rows)
 
     def turn(carry, xs):
         # What a sum was before is not asked for, so that is not computed.
@@ -144,7 +173,7 @@ def _scan(equation, operands, carried, values, rows):
         for i, terms in carried.items():
             outputs[i] = carry[i]
             for term in terms:
-                outputs[i] += sums.by_device(term, inner)
+                outputs[i] += in_turn.by_device(term, inner)
         return outputs[:count], outputs[count:]
 
     held = [
@@ -161,7 +190,8 @@ def _scan(equation, operands, carried, values, rows):
         )
         for i in carried:
             values.by_device[equation.outvars[i]] = last[i]
-            last[i] = last[i].sum(0)
+            values.add_up(equation.outvars[i], sums)
+            last[i] = values.get(equation.outvars[i])
     return [*last, *ys]
 
 

@@ -141,7 +141,7 @@ class JaxTrainerLayer(_Trainer):
 def _take(model, name, of_the_class, state, data):
     parallel = model._keras_parallel
     step = parallel.users(name, of_the_class)
-    rows = parallel.replicas.rows_of(data)
+    rows = parallel.replicas.rows_of(data, state[0])
     with parallel.replicas.taking(name):
         if rows is None:
             outputs, state = step(state, data)
