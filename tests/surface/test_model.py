@@ -564,9 +564,9 @@ def test_the_list_of_refusals_grows_only_on_purpose():
     import inspect
 
     from keras_parallel.engines.jax import _engine
-    from keras_parallel.strategies import data
+    from keras_parallel.strategies import _training
 
-    source = inspect.getsource(data) + inspect.getsource(_overlay)
+    source = inspect.getsource(_training) + inspect.getsource(_overlay)
     assert inspect.getsource(_engine).count("raise BackendError(") == 2
     assert source.count("raise RefusedModelError(") == 6
     assert source.count("raise DistributionSetError(") == 1

@@ -1,11 +1,11 @@
 """The seam: what keras-parallel asks of a Keras backend.
 
-An `Engine` knows the devices of one backend and opens `Replicas` on some of
-them. Strategies are written once over these two classes; nothing outside
-this folder asks which backend is active.
+An `Engine` knows the devices of one backend and opens an `Execution` on some of
+them: `Replicas` of a model, or `Stages` of it. Strategies are written once over
+these classes; nothing outside this folder asks which backend is active.
 
 Whoever implements them guarantees rule 1 of the project: whatever runs on
-replicas gives the losses, metrics, weights, optimizer slots and
+several devices gives the losses, metrics, weights, optimizer slots and
 non-trainable variables of the same model trained on one device with the same
 global batches. `tests/contract` holds every engine to the text below.
 """
@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
+from keras_parallel._errors import BackendError
 from keras_parallel.planning import Compilation
 from keras_parallel.planning import Device
 from keras_parallel.planning import Outline
@@ -29,7 +30,62 @@ from keras_parallel.planning import Timeline
 from keras_parallel.planning import lay_out_slot
 
 
-class Replicas(abc.ABC):
+class Execution(abc.ABC):
+    """A way of running the methods of a model on several devices.
+
+    Args:
+        devices: The devices.
+    """
+
+    # What Keras's trainer of this backend sets on a model while it runs.
+    runtime_attributes: tuple[str, ...] = ()
+    # Methods that a model may not override beside the trainer layer.
+    reserved_methods: tuple[str, ...] = ()
+
+    def __init__(self, devices: tuple[Device, ...]):
+        self.devices = devices
+
+    @property
+    @abc.abstractmethod
+    def trainer_layer(self) -> type:
+        """The class to put above the user's model class.
+
+        It overrides what Keras's trainer of this backend offers for that, so
+        that each compiled step of `fit`, `evaluate`, `predict` and
+        `*_on_batch`, a custom `train_step` included, runs on all devices as
+        one step over the global batch. The strategy gives it, in
+        `self._keras_parallel`: `execution`, this; the dict `states`, to keep
+        what it needs for each kind of step; `batch_preparation(self, kind)`,
+        a function to apply to each batch, which places it; and `users(name,
+        of_the_class)`, a step as the user has it. Guarantees:
+
+        - one compilation for each distinct shape of a batch;
+        - every batch of a step goes through its preparation;
+        - between two steps the model's variables hold the values of the last
+          finished step, and values assigned there are used by the next;
+        - a signal that raises, such as Ctrl-C, does so between two steps.
+        """
+
+    @abc.abstractmethod
+    def place_batch(self, batch: Any) -> Any:
+        """Puts a batch where steps take it from; the same structure.
+
+        `None` and leaves that are no numeric arrays are returned as they
+        are. Placing a placed batch costs nothing.
+        """
+
+    @abc.abstractmethod
+    def running(self, model: Any) -> contextlib.AbstractContextManager:
+        """The context in which a method of the parallel `model` runs.
+
+        May be nested. When the outermost one ends, normally or not, every
+        variable of the model, its optimizer and its metrics holds an
+        ordinary one-device value again, that of the last finished step. A
+        slot that is sharded may wait with that until it is asked for.
+        """
+
+
+class Replicas(Execution):
     """One copy of a model on each of several devices.
 
     Args:
@@ -42,45 +98,19 @@ class Replicas(abc.ABC):
             `False`: each device holds them whole.
     """
 
-    # What Keras's trainer of this backend sets on a model while it runs.
-    runtime_attributes: tuple[str, ...] = ()
-    # Methods that a model may not override beside the trainer layer.
-    reserved_methods: tuple[str, ...] = ()
-
     def __init__(
         self,
         devices: tuple[Device, ...],
         report: Callable[[RowLayout], None],
         shard_optimizer: bool = False,
     ):
-        self.devices = devices
+        super().__init__(devices)
         self.report = report
         self.shard_optimizer = shard_optimizer
 
     def lay_out_slot(self, shape: tuple[int, ...]) -> SlotLayout:
         """How an optimizer variable of `shape` lies while a step runs."""
         return lay_out_slot(shape, len(self.devices), self.shard_optimizer)
-
-    @property
-    @abc.abstractmethod
-    def trainer_layer(self) -> type:
-        """The class to put above the user's model class.
-
-        It overrides what Keras's trainer of this backend offers for that, so
-        that each compiled step of `fit`, `evaluate`, `predict` and
-        `*_on_batch`, a custom `train_step` included, runs on all devices as
-        one step over the global batch. The strategy gives it, in
-        `self._keras_parallel`: `replicas`, these; the dict `states`, to keep
-        what it needs for each kind of step; `batch_preparation(self, kind)`,
-        a function to apply to each batch, which places it; and `users(name,
-        of_the_class)`, a step as the user has it. Guarantees:
-
-        - one compilation for each distinct shape of a batch;
-        - every batch of a step goes through its preparation;
-        - between two steps the model's variables hold the values of the last
-          finished step, and values assigned there are used by the next;
-        - a signal that raises, such as Ctrl-C, does so between two steps.
-        """
 
     @abc.abstractmethod
     def place_batch(self, batch: Any) -> Any:
@@ -110,16 +140,6 @@ class Replicas(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def running(self, model: Any) -> contextlib.AbstractContextManager:
-        """The context in which a method of the parallel `model` runs.
-
-        May be nested. When the outermost one ends, normally or not, every
-        variable of the model, its optimizer and its metrics holds an
-        ordinary one-device value again, that of the last finished step. A
-        slot that is sharded may wait with that until it is asked for.
-        """
-
-    @abc.abstractmethod
     def program(self, model: Any, kind: str, batch: Any) -> Program | None:
         """What the backend compiles for a step of the parallel `model`.
 
@@ -132,6 +152,37 @@ class Replicas(abc.ABC):
             The program that runs when a step of `model` meets such a batch.
             `None` if steps are not compiled. Nothing is run, and no variable
             changes.
+        """
+
+
+class Stages(Execution):
+    """The parts of a model, each on a device of its own.
+
+    Args:
+        devices: Every device that a part may run on; the first one is for
+            what belongs to no part.
+        home_of: Gives the device of a variable of the model, its optimizer or
+            its metrics.
+        traced: The context in which a step is traced. Inside, what the
+            strategy runs within `on(device)` is what runs there.
+    """
+
+    def __init__(
+        self,
+        devices: tuple[Device, ...],
+        home_of: Callable[[Any], Device],
+        traced: Callable[[], contextlib.AbstractContextManager],
+    ):
+        super().__init__(devices)
+        self.home_of = home_of
+        self.traced = traced
+
+    @abc.abstractmethod
+    def on(self, device: Device) -> contextlib.AbstractContextManager:
+        """What is computed inside, and its gradient, runs on `device`.
+
+        May be nested: the innermost one counts. Has an effect in a step that
+        is being traced only.
         """
 
 
@@ -196,6 +247,25 @@ class Engine(abc.ABC):
             BackendError: if a setting of the backend makes equality with one
                 device impossible; the message names it.
         """
+
+    def stages(
+        self,
+        devices: tuple[Device, ...],
+        home_of: Callable[[Any], Device],
+        traced: Callable[[], contextlib.AbstractContextManager],
+    ) -> Stages:
+        """Opens stages on `devices`. See `Stages`.
+
+        Raises:
+            BackendError: if this engine has none, or a setting of the backend
+                makes equality with one device impossible.
+        """
+        del devices, home_of, traced
+        raise BackendError(
+            "A model runs in stages on an engine that has them. Received: the "
+            f"Keras backend {self.backend!r}. A setting that works: "
+            "KERAS_BACKEND=jax."
+        )
 
     def imagined(self, make: Callable[[], Iterable[Any]]) -> list[Any] | None:
         """Shapes and dtypes of the variables that `make()` would return.

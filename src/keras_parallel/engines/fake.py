@@ -165,7 +165,7 @@ def _recorded(name):
         if function is before:
             return
 
-        replicas = self._keras_parallel.replicas
+        replicas = self._keras_parallel.execution
         prepare = self._keras_parallel.batch_preparation(self, name)
 
         def recorded(batch):

@@ -1,7 +1,6 @@
 """Replicas on JAX: state on every device, batches split by rows."""
 
 import contextlib
-import threading
 
 import jax
 import numpy as np
@@ -10,16 +9,17 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
-from keras_parallel.engines._interrupts import Interrupts
 from keras_parallel.engines.base import Replicas
 from keras_parallel.engines.jax import _apart
+from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._placement import Placement
 from keras_parallel.engines.jax._program import compiled_step
 from keras_parallel.engines.jax._row_sums import Rows
+from keras_parallel.engines.jax._state import StepState
 from keras_parallel.engines.jax._state import home_copy
 from keras_parallel.engines.jax._state import lies_as
-from keras_parallel.engines.jax._trainer import JaxTrainerLayer
+from keras_parallel.engines.jax._sum_once import summed_once
 from keras_parallel.planning import lay_out_rows
 
 _BATCH_AXIS = "batch"
@@ -28,12 +28,11 @@ _BATCH_AXIS = "batch"
 # costs a copy, which for the first number of bytes takes as long as to meet,
 # and about 10 ms of compilation for each, which a larger model does not repay.
 _SMALL_SUM, _SMALL_MODEL = 2**16, 2**20
-_KINDS = ("train", "test", "predict")
 # Where the optimizer's variables are in the state of a training step.
 _SLOTS = 2
 
 
-class JaxReplicas(Replicas):
+class JaxReplicas(JaxExecution, Replicas):
     """One copy of a model on each of several JAX devices. See `Replicas`.
 
     A step is one program over the mesh of devices: XLA's partitioner turns a
@@ -41,34 +40,42 @@ class JaxReplicas(Replicas):
     each device and the collectives between them (GSPMD, arXiv:2105.04663).
     """
 
-    runtime_attributes = ("_jax_state", "_jax_state_synced")
-    reserved_methods = ("_get_jax_state", "jax_state_sync")
-
     def __init__(self, devices, jax_devices, report, shard_optimizer=False):
         super().__init__(devices, report, shard_optimizer)
         mesh = Mesh(np.array(jax_devices), (_BATCH_AXIS,))
         self.on_each = NamedSharding(mesh, PartitionSpec())
         self._names = {j: d.name for d, j in zip(devices, jax_devices)}
-        # Where Keras keeps a model that is not parallel.
-        self.home = next(iter(jax.numpy.zeros(()).devices()))
         self._mesh = mesh
         self._placement = Placement(mesh, report)
         self._slot_shardings = {}
-        # How many methods run, one inside another or in several threads.
-        self._depth = 0
-        # A step consumes the state that it is given: one thread at a time.
-        self.lock = threading.RLock()
-        self.of_thread = threading.local()
-        self.interrupts = Interrupts()
 
-    @property
-    def trainer_layer(self):
-        return JaxTrainerLayer
+    def state_of(self, kinds, groups):
+        """The state of a step.
+
+        Args:
+            kinds: What `_get_jax_state` was asked for.
+            groups: Lists of the variables.
+        """
+        shardings = self._shardings(kinds, groups)
+        return StepState(groups, self.on_each, self.home, shardings)
+
+    def take(self, name, step, state, data):
+        """Takes a step, which is being traced or runs eagerly."""
+        rows = self._rows_of(data, state[0])
+        with self._taking(name):
+            if rows is None:
+                outputs, state = step(state, data)
+            else:
+                outputs, state = summed_once(step, (state, data), rows)
+        # Without this XLA may return a part of the state sharded, and the next
+        # step would be compiled once more for it.
+        layout = self._layout_of_state(name, state)
+        return outputs, jax.lax.with_sharding_constraint(state, layout)
 
     def place_batch(self, batch):
         return self._placement.place(batch)
 
-    def rows_of(self, batch, weights):
+    def _rows_of(self, batch, weights):
         """The rows of a batch that is being traced, if they are split.
 
         Args:
@@ -88,13 +95,8 @@ class JaxReplicas(Replicas):
         joins = is_small and self.home.platform == "cpu"
         return Rows(number, self._mesh, _SMALL_SUM if joins else 0)
 
-    def shardings(self, kinds, groups):
-        """The sharding of each variable, `None` if all lie on each device.
-
-        Args:
-            kinds: What `_get_jax_state` was asked for.
-            groups: Lists of the variables.
-        """
+    def _shardings(self, kinds, groups):
+        """The sharding of each variable, `None` if all lie on each device."""
         if not self.shard_optimizer:
             return None
         slots = _SLOTS if kinds.get("optimizer_variables") else None
@@ -105,7 +107,7 @@ class JaxReplicas(Replicas):
         ]
 
     @contextlib.contextmanager
-    def taking(self, step):
+    def _taking(self, step):
         """The context in which a step is compiled, or run eagerly."""
         before = getattr(self.of_thread, "step", None)
         self.of_thread.step = step
@@ -126,7 +128,7 @@ class JaxReplicas(Replicas):
             return weights
         return jax.lax.with_sharding_constraint(weights, self.on_each)
 
-    def layout_of_state(self, step, state):
+    def _layout_of_state(self, step, state):
         """How what a step returns has to lie, as a tree for JAX."""
         if not self.shard_optimizer or step != "train_step":
             return self.on_each
@@ -163,27 +165,6 @@ class JaxReplicas(Replicas):
         if self.shard_optimizer and _apart.lies_apart(value):
             return _apart.gathered(value, self.home)
         return value
-
-    @contextlib.contextmanager
-    def running(self, model):
-        with self.lock:
-            self._depth += 1
-        try:
-            with self.interrupts.watched():
-                try:
-                    yield
-                finally:
-                    with self.lock, self.interrupts:
-                        # Another thread may still run a method.
-                        if self._depth == 1:
-                            states = model._keras_parallel.states
-                            # First the one that has all variables, and sees
-                            # which of them hold one array.
-                            for kind in sorted(states, key=_KINDS.index):
-                                states[kind].bring_home()
-        finally:
-            with self.lock:
-                self._depth -= 1
 
     def program(self, model, kind, batch):
         if model.run_eagerly or not model.jit_compile:

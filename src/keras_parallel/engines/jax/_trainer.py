@@ -16,8 +16,6 @@ import jax
 import keras
 
 from keras_parallel.engines.jax._input import Input
-from keras_parallel.engines.jax._state import StepState
-from keras_parallel.engines.jax._sum_once import summed_once
 
 if typing.TYPE_CHECKING:
     _Trainer = keras.Model
@@ -26,7 +24,7 @@ else:
 
 
 class JaxTrainerLayer(_Trainer):
-    """Runs each step of Keras's JAX trainer on all replicas.
+    """Runs each step of Keras's JAX trainer on several devices.
 
     Keras passes the state from step to step in a tuple and leaves the
     variables without a value meanwhile, so that a callback that reads,
@@ -35,7 +33,7 @@ class JaxTrainerLayer(_Trainer):
     is written to them at once, and the next step starts from what they hold.
     """
 
-    # Set by the strategy: see `Replicas.trainer_layer`.
+    # Set by the strategy: see `Execution.trainer_layer`.
     _keras_parallel: typing.Any
 
     def _get_jax_state(self, *, purge_model_variables=False, **kinds):
@@ -45,14 +43,9 @@ class JaxTrainerLayer(_Trainer):
             for kind, variables_of in _STATE_GROUPS.items()
             if kinds.get(kind)
         ]
-        replicas = self._keras_parallel.replicas
-        with replicas.lock:
-            state = StepState(
-                groups,
-                replicas.on_each,
-                replicas.home,
-                replicas.shardings(kinds, groups),
-            )
+        execution = self._keras_parallel.execution
+        with execution.lock:
+            state = execution.state_of(kinds, groups)
             self._keras_parallel.states[_step_that_takes(kinds)] = state
             return state.read()
 
@@ -64,21 +57,20 @@ class JaxTrainerLayer(_Trainer):
 
     @property
     def _jax_state_synced(self):
-        return getattr(self._keras_parallel.replicas.of_thread, "synced", True)
+        return getattr(self._keras_parallel.execution.of_thread, "synced", True)
 
     @_jax_state_synced.setter
     def _jax_state_synced(self, synced):
-        self._keras_parallel.replicas.of_thread.synced = synced
+        self._keras_parallel.execution.of_thread.synced = synced
 
     def get_state_tree(self, value_format="backend_tensor"):
         # Orbax writes where arrays lie into its files, and reads them back
         # only where there are as many devices.
         tree = super().get_state_tree(value_format)
-        replicas = self._keras_parallel.replicas
-        return jax.tree.map(replicas.at_home, tree)
+        return jax.tree.map(self._keras_parallel.execution.at_home, tree)
 
     def stateless_call(self, trainable_variables, *args, **kwargs):
-        pin = self._keras_parallel.replicas.pin_gradients
+        pin = self._keras_parallel.execution.pin_gradients
         return super().stateless_call(pin(trainable_variables), *args, **kwargs)
 
     def train_step(self, state, data):
@@ -120,19 +112,19 @@ class JaxTrainerLayer(_Trainer):
         before = self.train_function
         super().make_train_function(force)
         if self.train_function is not before:
-            self.train_function = _on_replicas(self, "train")
+            self.train_function = _on_devices(self, "train")
 
     def make_test_function(self, force=False):
         before = self.test_function
         super().make_test_function(force)
         if self.test_function is not before:
-            self.test_function = _on_replicas(self, "test")
+            self.test_function = _on_devices(self, "test")
 
     def make_predict_function(self, force=False):
         before = self.predict_function
         super().make_predict_function(force)
         if self.predict_function is not before:
-            self.predict_function = _on_replicas(self, "predict")
+            self.predict_function = _on_devices(self, "predict")
 
 
 # Functions, not methods: a name in the class could be one of the user's.
@@ -141,30 +133,21 @@ class JaxTrainerLayer(_Trainer):
 def _take(model, name, of_the_class, state, data):
     parallel = model._keras_parallel
     step = parallel.users(name, of_the_class)
-    rows = parallel.replicas.rows_of(data, state[0])
-    with parallel.replicas.taking(name):
-        if rows is None:
-            outputs, state = step(state, data)
-        else:
-            outputs, state = summed_once(step, (state, data), rows)
-    # Without this XLA may return a part of the state sharded, and the next
-    # step would be compiled once more for it.
-    layout = parallel.replicas.layout_of_state(name, state)
-    return outputs, jax.lax.with_sharding_constraint(state, layout)
+    return parallel.execution.take(name, step, state, data)
 
 
 def _placed(model, method, batch):
     # Keras sends what it gets whole to the first device, and leaves alone what
     # lies on devices. A method of the user's own gets what was passed.
     if method.__func__.__module__.startswith("keras."):
-        return model._keras_parallel.replicas.place_batch(batch)
+        return model._keras_parallel.execution.place_batch(batch)
     return batch
 
 
-def _on_replicas(model, kind):
-    function = getattr(model, f"{kind}_function")
+def _on_devices(model, kind):
     states = model._keras_parallel.states
-    replicas = model._keras_parallel.replicas
+    execution = model._keras_parallel.execution
+    function = execution.function_of(model, kind)
     # Keras makes another function for several steps, which reads how many.
     several = model.steps_per_execution > 1
     prepare = model._keras_parallel.batch_preparation(model, kind)
@@ -177,7 +160,7 @@ def _on_replicas(model, kind):
         batches = list(itertools.islice(source.batches(iterator), count))
         # The state that Keras hands over is the one it got back last; a
         # callback may have assigned variables since.
-        with replicas.lock, replicas.interrupts:
+        with execution.lock, execution.interrupts:
             state = states[kind]
             outputs, new = function(state.read(), iter(batches))
             state.write(new)
