@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "check": "keras_parallel.inspection._check",
     "data_parallel": "keras_parallel.strategies.data",
+    "device_parallel": "keras_parallel.strategies.device",
+    "device_scope": "keras_parallel.strategies.device",
     "list_devices": "keras_parallel.engines",
     "multi_gpu_model": "keras_parallel.strategies.data",
     "plan": "keras_parallel.inspection._plan",
@@ -24,6 +26,8 @@ _PUBLIC_MODULES = ("testing",)
 __all__ = [
     "check",
     "data_parallel",
+    "device_parallel",
+    "device_scope",
     "list_devices",
     "multi_gpu_model",
     "plan",
@@ -45,6 +49,10 @@ if typing.TYPE_CHECKING:
     from keras_parallel.strategies.data import (
         multi_gpu_model as multi_gpu_model,
     )
+    from keras_parallel.strategies.device import (
+        device_parallel as device_parallel,
+    )
+    from keras_parallel.strategies.device import device_scope as device_scope
 
 
 def __getattr__(name):

@@ -2,6 +2,7 @@
 
     KerasParallelError
     ├── DeviceError            (also ValueError)      a device that is not there
+    ├── PlacementError         (also ValueError)      a call that is not there
     ├── RefusedModelError      (also ValueError)      a model no mode can run
     ├── OutputNameError        (also ValueError)      a loss for no output
     ├── InputError             (also ValueError, TypeError)  no step takes it
@@ -26,6 +27,10 @@ class KerasParallelError(Exception):
 
 class DeviceError(KerasParallelError, ValueError):
     """A device was named that does not exist or cannot be combined."""
+
+
+class PlacementError(KerasParallelError, ValueError):
+    """A placement names what is no call of the model, or no device."""
 
 
 class RefusedModelError(KerasParallelError, ValueError):

@@ -161,8 +161,8 @@ class Stages(Execution):
     Args:
         devices: Every device that a part may run on; the first one is for
             what belongs to no part.
-        home_of: Gives the device of a variable of the model, its optimizer or
-            its metrics.
+        homes_of: Gives, for a parallel model and some variables of it, its
+            optimizer or its metrics, the device on which each lives.
         traced: The context in which a step is traced. Inside, what the
             strategy runs within `on(device)` is what runs there.
     """
@@ -170,11 +170,11 @@ class Stages(Execution):
     def __init__(
         self,
         devices: tuple[Device, ...],
-        home_of: Callable[[Any], Device],
+        homes_of: Callable[[Any, list], list[Device]],
         traced: Callable[[], contextlib.AbstractContextManager],
     ):
         super().__init__(devices)
-        self.home_of = home_of
+        self.homes_of = homes_of
         self.traced = traced
 
     @abc.abstractmethod
@@ -251,7 +251,7 @@ class Engine(abc.ABC):
     def stages(
         self,
         devices: tuple[Device, ...],
-        home_of: Callable[[Any], Device],
+        homes_of: Callable[[Any, list], list[Device]],
         traced: Callable[[], contextlib.AbstractContextManager],
     ) -> Stages:
         """Opens stages on `devices`. See `Stages`.
@@ -260,7 +260,7 @@ class Engine(abc.ABC):
             BackendError: if this engine has none, or a setting of the backend
                 makes equality with one device impossible.
         """
-        del devices, home_of, traced
+        del devices, homes_of, traced
         raise BackendError(
             "A model runs in stages on an engine that has them. Received: the "
             f"Keras backend {self.backend!r}. A setting that works: "

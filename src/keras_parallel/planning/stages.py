@@ -9,6 +9,7 @@ wait for each other.
 
 import dataclasses
 import functools
+import typing
 from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from keras_parallel._errors import PlanError
 class Operation:
     """One operation of a graph that is to be cut into stages.
 
+    Keys, places and values are whatever can be hashed.
+
     Args:
         key: What tells it from others.
         place: Where it runs. `None`: wherever its results are read, anew in
@@ -30,10 +33,10 @@ class Operation:
             a weight can. It does if no other operation needs it before.
     """
 
-    key: Hashable
-    place: Hashable | None
-    reads: tuple[Hashable, ...]
-    writes: tuple[Hashable, ...]
+    key: typing.Any
+    place: typing.Any
+    reads: tuple[typing.Any, ...]
+    writes: tuple[typing.Any, ...]
     may_wait: bool = False
 
 
@@ -48,10 +51,10 @@ class Stage:
         writes: Values that it makes for others, or for the graph.
     """
 
-    place: Hashable
-    operations: tuple[Hashable, ...]
-    reads: tuple[Hashable, ...]
-    writes: tuple[Hashable, ...]
+    place: typing.Any
+    operations: tuple[typing.Any, ...]
+    reads: tuple[typing.Any, ...]
+    writes: tuple[typing.Any, ...]
 
 
 def cut_into_stages(

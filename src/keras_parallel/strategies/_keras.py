@@ -53,6 +53,24 @@ def trained_by(optimizer: keras.optimizers.Optimizer) -> list:
     return getattr(optimizer, "_trainable_variables", [])
 
 
+def owners_of_slots(optimizer) -> dict:
+    """The id of each slot of an optimizer -> the variable it belongs to."""
+    trained, owners = trained_by(optimizer), {}
+    if optimizer is None or not trained:
+        return owners
+    for name, value in vars(optimizer).items():
+        # A list with an entry for each variable that is trained.
+        if name in ("_variables", "_trainable_variables"):
+            continue
+        if isinstance(value, list) and len(value) == len(trained):
+            owners |= {
+                id(slot): variable
+                for slot, variable in zip(value, trained)
+                if isinstance(slot, keras.Variable)
+            }
+    return owners | owners_of_slots(getattr(optimizer, "inner_optimizer", None))
+
+
 def layers_of(model: keras.Model) -> list:
     """All layers within `model`, at any depth."""
     return list(model._flatten_layers(include_self=False))

@@ -16,6 +16,7 @@ from keras_parallel.engines.base import Engine
 from keras_parallel.engines.jax._compilations import compilations
 from keras_parallel.engines.jax._profile import profile
 from keras_parallel.engines.jax._replicas import JaxReplicas
+from keras_parallel.engines.jax._stages import JaxStages
 from keras_parallel.planning import Device
 
 # JAX's names for platforms that we call by one name.
@@ -97,6 +98,11 @@ class JaxEngine(Engine):
         return JaxReplicas(
             devices, [known[d] for d in devices], report, shard_optimizer
         )
+
+    def stages(self, devices, homes_of, traced):
+        _check_process()
+        known = self._devices()
+        return JaxStages(devices, [known[d] for d in devices], homes_of, traced)
 
     def profile(self):
         return profile(self._devices())

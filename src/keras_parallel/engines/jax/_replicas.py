@@ -49,13 +49,15 @@ class JaxReplicas(JaxExecution, Replicas):
         self._placement = Placement(mesh, report)
         self._slot_shardings = {}
 
-    def state_of(self, kinds, groups):
+    def state_of(self, model, kinds, groups):
         """The state of a step.
 
         Args:
+            model: The parallel model.
             kinds: What `_get_jax_state` was asked for.
             groups: Lists of the variables.
         """
+        del model
         shardings = self._shardings(kinds, groups)
         return StepState(groups, self.on_each, self.home, shardings)
 

@@ -61,7 +61,7 @@ class StepState:
         the way back moves data, and a loop of `train_on_batch` is free of
         broadcasts.
         """
-        held = _each_once(self._held())
+        held = each_once(self._held())
         for variable, replicated in zip(self._variables, held):
             if self._is_replicated(replicated) and not replicated.is_deleted():
                 copy = home_copy(replicated, self._home)
@@ -81,7 +81,7 @@ class StepState:
             variable._value = array
 
     def _on_every_device(self, held):
-        held = _each_once(held)
+        held = each_once(held)
         shardings = self._shardings or [self._on_each] * len(held)
         arrays = [
             self._replica_of(variable, value)
@@ -130,10 +130,10 @@ def home_copy(replicated, home):
             if shard.device == home
         ]
         copy = at_home[0] if at_home else jax.device_put(copy, home)
-    return _uncommitted(copy)
+    return uncommitted(copy)
 
 
-def _each_once(arrays):
+def each_once(arrays):
     """The same arrays, with a copy for each whose buffer is there again.
 
     A step consumes what it takes, and `a.assign(b)` leaves two variables with
@@ -175,7 +175,7 @@ def _remember(variable, copy, replicated):
     setattr(variable, _COPIES, (weakref.ref(copy, forget), replicated))
 
 
-def _uncommitted(array):
+def uncommitted(array):
     # Like the arrays that Keras makes, it goes along with what it is computed
     # with, on whatever device that is. JAX has no public way to say so.
     return ArrayImpl(array.aval, array.sharding, [array], committed=False)

@@ -45,7 +45,7 @@ class JaxTrainerLayer(_Trainer):
         ]
         execution = self._keras_parallel.execution
         with execution.lock:
-            state = execution.state_of(kinds, groups)
+            state = execution.state_of(self, kinds, groups)
             self._keras_parallel.states[_step_that_takes(kinds)] = state
             return state.read()
 

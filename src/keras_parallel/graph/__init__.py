@@ -1,0 +1,1 @@
+"""How Keras represents a graph: read here, and nowhere else."""

@@ -1,0 +1,182 @@
+"""Device parallelism: the parts of one model on devices of their own.
+
+Where a part runs is said by a scope around a call, or by a placement of a
+model that is built. Parts that do not wait for each other run at the same
+time, forward and backward.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from collections.abc import Mapping
+
+import keras
+
+from keras_parallel._errors import DeviceError
+from keras_parallel._errors import PlacementError
+from keras_parallel._errors import RefusedModelError
+from keras_parallel.engines import active_engine
+from keras_parallel.graph import calls as graph_calls
+from keras_parallel.graph.placement import Placement
+from keras_parallel.graph.scopes import scope
+from keras_parallel.planning import Device
+from keras_parallel.planning.devices import best_kind
+from keras_parallel.strategies import _feeding
+from keras_parallel.strategies import _keras
+from keras_parallel.strategies._overlay import check_template
+from keras_parallel.strategies._overlay import overlay
+from keras_parallel.strategies._training import TrainingState
+from keras_parallel.strategies._training import check_not_distributed
+from keras_parallel.strategies._training import check_overrides
+from keras_parallel.strategies._wording import error
+from keras_parallel.strategies._wording import shown
+
+
+@contextlib.contextmanager
+def device_scope(name: str) -> Iterator[None]:
+    """While a graph is built: the calls inside run on one device.
+
+    The scope belongs to the call: a layer that is called in two scopes runs
+    on both devices, with one set of weights. The innermost scope counts, and
+    each thread has its own. `device_parallel` makes a model that obeys.
+
+    Example:
+
+    ```python
+    with keras_parallel.device_scope("/gpu:0"):
+        encoded_a = shared_lstm(input_a)
+    with keras_parallel.device_scope("/gpu:1"):
+        encoded_b = shared_lstm(input_b)
+    ```
+
+    Args:
+        name: The device, such as `"/gpu:0"` or `"cpu:0"`.
+
+    Raises:
+        DeviceError: if there is no such device.
+    """
+    with scope(_device(name, 'device_scope("gpu:0")')):
+        yield
+
+
+def device_parallel(
+    model: keras.Model,
+    placement: Mapping | None = None,
+    default: str | None = None,
+) -> keras.Model:
+    """Makes a model whose parts run on devices of their own.
+
+    Losses, metrics, weights, optimizer slots and non-trainable variables are
+    those that one device would have given. Parts that do not wait for each
+    other run at the same time. Weights lie where their layer runs first, and
+    so do their gradients and slots.
+
+    Example:
+
+    ```python
+    model = keras_parallel.device_parallel(
+        model, placement={"block_3": "gpu:1", ("shared_lstm", 1): "gpu:1"}
+    )
+    ```
+
+    Args:
+        model: A functional or `Sequential` model that is built. It shares its
+            variables with the one that is returned, and stays as it was.
+        placement: The device of calls, beside those that scopes name: keys
+            are the name of a layer or a layer, for all of its calls, or a
+            tuple of either with the index of one call, from 0.
+        default: The device of everything else; `None` is the first of the
+            best kind.
+
+    Returns:
+        A `keras.Model` with the names, layers and outputs of `model`, that is
+        saved as `model` would be.
+
+    Raises:
+        DeviceError: if a device is not there.
+        PlacementError: if a key of `placement` names no call of the model.
+        RefusedModelError: if `model` has no graph.
+        BackendError: if there is no engine for the Keras backend in use.
+    """
+    _feeding.check_not_starting("a parallel model was made")
+    check_template(model)
+    engine = active_engine()
+    if default is None:
+        chosen = best_kind(engine.list_devices())[0]
+    else:
+        chosen = _device(default, 'device_parallel(model, default="gpu:0")')
+    calls = graph_calls.calls_of(model)
+    if calls is None:
+        raise RefusedModelError(
+            "Device parallelism places the calls of a graph. Received: the "
+            f"model {model.name!r} of class {type(model).__name__!r}, which "
+            "has none: it is subclassed, or not built. A call that works: "
+            "`device_parallel(keras.Model(inputs, outputs))`."
+        )
+    placed = Placement(calls, _asked_for(placement), chosen)
+    check_not_distributed(model)
+    state = DeviceParallelState(model, engine, placed)
+    check_overrides(model, state.execution)
+    return overlay(state)
+
+
+def _asked_for(placement):
+    if placement is None:
+        return {}
+    if not isinstance(placement, Mapping):
+        raise error(
+            "`placement` is a dictionary from calls to devices.",
+            f"placement={shown(placement)}",
+            'device_parallel(model, placement={"dense": "gpu:1"})',
+            PlacementError,
+        )
+    works = 'device_parallel(model, placement={"dense": "gpu:1"})'
+    return {key: _device(name, works) for key, name in placement.items()}
+
+
+def _device(name, works) -> Device:
+    device = Device.parse(name, works)
+    available = {d: d for d in active_engine().list_devices()}
+    if device in available:
+        return available[device]
+    raise DeviceError(
+        f"A part of a model runs on a device of this host. Received: {name!r}, "
+        f"and there are {[d.name for d in available]}. A call that works: "
+        f"`{works}`. To try without the hardware, call "
+        f"`keras_parallel.use_virtual_devices({device.index + 1})` before the "
+        "first layer is made."
+    )
+
+
+class DeviceParallelState(TrainingState):
+    """What a device-parallel model holds beside the user's model."""
+
+    def __init__(self, template, engine, placement: Placement):
+        self.placement = placement
+        stages = engine.stages(
+            placement.devices(), self._homes_of, self._traced
+        )
+        super().__init__(template, engine, stages)
+
+    def made_parallel(self, template):
+        return device_parallel(
+            template, self.placement.to_dict(), self.placement.default.name
+        )
+
+    def compile_arguments(self, model, args, kwargs):
+        args, kwargs = super().compile_arguments(model, args, kwargs)
+        if kwargs.get("run_eagerly") or kwargs.get("jit_compile") is False:
+            raise RefusedModelError(
+                "A device-parallel model runs compiled: where each part runs "
+                "is decided for a compiled step. Received: "
+                f"run_eagerly={kwargs.get('run_eagerly', False)}, jit_compile="
+                f"{kwargs.get('jit_compile', 'auto')!r}. A call that works: "
+                "`parallel.compile(optimizer, loss)`."
+            )
+        return args, kwargs
+
+    def _traced(self):
+        return graph_calls.placed(self.placement.of_node, self.execution.on)
+
+    def _homes_of(self, model, variables):
+        owners = _keras.owners_of_slots(getattr(model, "optimizer", None))
+        return [self.placement.home_of(owners.get(id(v), v)) for v in variables]
