@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 from jax._src.array import ArrayImpl
 from jax._src.interpreters import pxla
+from jax.interpreters import partial_eval
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+from keras_parallel.engines.jax._labels import label_of
+from keras_parallel.engines.jax._labels import labelled
 from keras_parallel.engines.jax._placement import Placement
+from keras_parallel.planning import Device
 from keras_parallel.planning import lay_out_rows
 
 
@@ -104,3 +108,39 @@ def test_what_has_no_rows_lies_whole_on_each_device():
     ]
     assert shapes == [{(2, 2)}, {(3, 2)}, {()}]
     assert isinstance(text, np.ndarray)
+
+
+def test_labels_go_along_with_gradients():
+    """`engines/jax/_labels.py`."""
+    device = Device("gpu", 3)
+
+    def loss(w, x):
+        with labelled(Device("gpu", 1)):
+            with labelled(device):
+                h = jax.nn.relu(x @ w)
+            return (jax.numpy.sin(h) ** 2).sum()
+
+    args = np.ones((2, 3)), np.ones((5, 2))
+    jaxpr = jax.make_jaxpr(jax.grad(loss))(*args).jaxpr
+    labels = {e.primitive.name: label_of(e) for e in jaxpr.eqns}
+    assert labels["dot_general"] == device
+    assert labels["sin"] == labels["cos"] == Device("gpu", 1)
+    products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
+    assert len(products) == 2 and set(map(label_of, products)) == {device}
+
+
+def test_a_condition_can_be_cut_to_some_of_its_results():
+    """`engines/jax/_places.py`."""
+
+    def both(flag, a, b):
+        return jax.lax.cond(flag, lambda: (a + 1, b * 2), lambda: (a, b))
+
+    (equation,) = [
+        e
+        for e in jax.make_jaxpr(both)(True, 1.0, 2.0).jaxpr.eqns
+        if e.primitive.name == "cond"
+    ]
+    rule = partial_eval.dce_rules[equation.primitive]
+    _, cut = rule([False, True], equation)
+    assert len(cut.outvars) == 1
+    assert len(cut.invars) == len(equation.invars) - 1

@@ -9,7 +9,9 @@ import inspect
 import keras
 import numpy as np
 from keras.src.backend.jax import trainer as jax_trainer
+from keras.src.models import functional
 
+from keras_parallel.graph import _keras as graph_keras
 from keras_parallel.strategies import _keras
 
 
@@ -215,3 +217,57 @@ def test_what_keras_keeps_for_the_process_is_put_back():
     _keras.set_global_attributes(before)
     assert _keras.global_attributes() == before
     _keras.global_attributes()["uninitialized_variables"].clear()
+
+
+def test_a_graph_asks_for_the_function_of_each_call_in_order():
+    """`graph/_keras.py`."""
+    inputs = keras.Input((3,))
+    shared = keras.layers.Dense(3)
+    x = keras.layers.add([shared(inputs), shared(shared(inputs))])
+    model = keras.Model(inputs, keras.Sequential([shared])(x))
+    asked = []
+
+    def function_of(operation):
+        asked.append(operation)
+        return operation
+
+    model._run_through_graph([np.ones((2, 3))], function_of)
+    nodes = graph_keras.nodes_of(graph_keras.graph_of(model))
+    assert [node.operation for node in nodes] == asked
+    assert len(asked) == 5
+    inner = graph_keras.graph_of(asked[-1])
+    assert [node.operation for node in graph_keras.nodes_of(inner)] == [shared]
+
+
+def test_a_part_of_a_graph_is_cloned_by_one_function():
+    """`graph/_keras.py`."""
+    source = inspect.getsource(functional.Functional.__init__)
+    assert "clone_graph_nodes(inputs, outputs)" in source
+    source = inspect.getsource(functional.clone_graph_nodes)
+    assert "find_nodes_by_inputs_and_outputs(inputs, outputs)" in source
+
+
+def test_a_function_for_several_steps_is_made_of_one_for_one_step():
+    """`engines/jax/_stages.py`."""
+    source = inspect.getsource(jax_trainer.JAXTrainer._make_function)
+    assert "step_function(state, data)" in source
+    for kind in ("train", "test", "predict"):
+        made = getattr(jax_trainer.JAXTrainer, f"make_{kind}_function")
+        assert "self._make_function(" in inspect.getsource(made)
+
+
+def test_slots_stand_in_lists_beside_the_variables_they_belong_to():
+    """`owners_of_slots` in `strategies/_keras.py`."""
+    model, _ = trained_model()
+    optimizer = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(gradient_accumulation_steps=2, use_ema=True)
+    )
+    optimizer.build(model.trainable_variables)
+    owners = _keras.owners_of_slots(optimizer)
+    inner = optimizer.inner_optimizer
+    for slot in optimizer.variables:
+        owner = owners.get(id(slot))
+        assert (owner is None) == (slot.shape == ())
+        if owner is not None:
+            assert owner.path.replace("/", "_") in slot.path.replace("/", "_")
+    assert len(owners) == 4 * len(inner._trainable_variables)

@@ -185,6 +185,13 @@ class Stages(Execution):
         is being traced only.
         """
 
+    @abc.abstractmethod
+    def settle(self, model: Any) -> None:
+        """Puts each variable of the parallel `model` where it lives.
+
+        So it is after each method that runs within `running` too.
+        """
+
 
 @dataclasses.dataclass
 class Recording:

@@ -4,6 +4,7 @@
   only there is both known, the node and the scope that surrounds the call.
 - `clone_graph_nodes`: a model of a part of a graph gets nodes of its own.
 - `Sequential.add`: what it does makes the nodes of all layers anew.
+- `Model.compile`: from there on a model is meant to be trained.
 - `Function._run_through_graph`: runs a graph, and asks for the function of
   each node in the order in which they run.
 - `Function._nodes_by_depth`, `Sequential._functional`: the graph of a model.
@@ -55,14 +56,14 @@ class Watched:
     def added(self, model: keras.Sequential, layer: keras.Layer) -> None:
         """A layer was added to a model."""
 
+    def compiled(self, model: keras.Model) -> None:
+        """A model was compiled."""
+
 
 def watch(watcher: Watched) -> None:
     """Tells `watcher` of all graphs that are made from now on."""
-    make, clone, add = (
-        Node.__init__,
-        functional.clone_graph_nodes,
-        keras.Sequential.add,
-    )
+    make, clone = Node.__init__, functional.clone_graph_nodes
+    add, compile_ = keras.Sequential.add, keras.Model.compile
     # The nodes that are made while a graph is cloned.
     clones = []
 
@@ -93,9 +94,15 @@ def watch(watcher: Watched) -> None:
         watcher.added(self, layer)
         return add(self, layer, *args, **kwargs)
 
+    @functools.wraps(compile_)
+    def compiled(self, *args, **kwargs):
+        compile_(self, *args, **kwargs)
+        watcher.compiled(self)
+
     Node.__init__ = made
     functional.clone_graph_nodes = cloned
     keras.Sequential.add = added
+    keras.Model.compile = compiled
 
 
 class Runs:

@@ -6,6 +6,7 @@ a layer that is called in two scopes runs on both devices.
 
 import contextlib
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 
@@ -43,6 +44,18 @@ class _Recorder(_keras.Watched):
     def added(self, model, layer):
         device = _open.devices[-1] if _open.devices else None
         _of_added.setdefault(model, {})[id(layer)] = device
+
+    def compiled(self, model):
+        parallel = getattr(model, "_keras_parallel", None)
+        if not getattr(parallel, "obeys_scopes", False) and has_scopes(model):
+            warnings.warn(
+                f"The model {model.name!r} has calls in device scopes, and "
+                "as it is they have no effect: all of it runs on one device. "
+                "To make it obey: `model = keras_parallel.device_parallel("
+                "model)`, before `compile`.",
+                # The line that called `compile`, past what wraps it.
+                stacklevel=4,
+            )
 
 
 @contextlib.contextmanager

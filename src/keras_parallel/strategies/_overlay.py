@@ -259,9 +259,9 @@ def check_template(model):
         )
     if issubclass(type(model), Overlay):
         raise RefusedModelError(
-            f"The model {model.name!r} is parallel already, and its replicas "
-            "cannot be replicated again. Received: a parallel model on "
-            f"{[d.name for d in model._keras_parallel.replicas.devices]}. A "
+            f"The model {model.name!r} is parallel already, and is not made "
+            "so again. Received: a parallel model on "
+            f"{[d.name for d in model._keras_parallel.execution.devices]}. A "
             "call that works: `data_parallel(model, devices)` on the model "
             "you built. Both then share its weights."
         )

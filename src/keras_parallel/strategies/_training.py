@@ -29,14 +29,15 @@ class TrainingState(OverlayState):
         template: The user's model.
         engine: The engine of the backend.
         execution: What runs its methods on several devices.
+        layers: Classes of the mode, to put above that of the user's model.
     """
 
-    def __init__(self, template, engine, execution):
+    def __init__(self, template, engine, execution, layers=()):
         self.engine = engine
         self.execution = execution
         super().__init__(
             template,
-            (TrainingLayer, execution.trainer_layer),
+            (*layers, TrainingLayer, execution.trainer_layer),
             execution.runtime_attributes,
         )
         # Kind of step -> the engine's view of the variables it takes.

@@ -13,6 +13,7 @@ import keras
 
 from keras_parallel._errors import DeviceError
 from keras_parallel._errors import PlacementError
+from keras_parallel._errors import PlanError
 from keras_parallel._errors import RefusedModelError
 from keras_parallel.engines import active_engine
 from keras_parallel.graph import calls as graph_calls
@@ -22,6 +23,7 @@ from keras_parallel.planning import Device
 from keras_parallel.planning.devices import best_kind
 from keras_parallel.strategies import _feeding
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import check_template
 from keras_parallel.strategies._overlay import overlay
 from keras_parallel.strategies._training import TrainingState
@@ -114,6 +116,8 @@ def device_parallel(
         )
     placed = Placement(calls, _asked_for(placement), chosen)
     check_not_distributed(model)
+    if model.compiled:
+        _check_compiled(model.run_eagerly, model.jit_compile)
     state = DeviceParallelState(model, engine, placed)
     check_overrides(model, state.execution)
     return overlay(state)
@@ -147,15 +151,28 @@ def _device(name, works) -> Device:
     )
 
 
+def _check_compiled(run_eagerly, jit_compile):
+    if run_eagerly or jit_compile is False:
+        raise RefusedModelError(
+            "A device-parallel model runs compiled: where each part runs is "
+            f"decided for a compiled step. Received: run_eagerly={run_eagerly}"
+            f", jit_compile={jit_compile!r}. A call that works: "
+            "`model.compile(optimizer, loss)`."
+        )
+
+
 class DeviceParallelState(TrainingState):
     """What a device-parallel model holds beside the user's model."""
+
+    # A scope around a call says where it runs.
+    obeys_scopes = True
 
     def __init__(self, template, engine, placement: Placement):
         self.placement = placement
         stages = engine.stages(
             placement.devices(), self._homes_of, self._traced
         )
-        super().__init__(template, engine, stages)
+        super().__init__(template, engine, stages, (DeviceParallelLayer,))
 
     def made_parallel(self, template):
         return device_parallel(
@@ -164,15 +181,18 @@ class DeviceParallelState(TrainingState):
 
     def compile_arguments(self, model, args, kwargs):
         args, kwargs = super().compile_arguments(model, args, kwargs)
-        if kwargs.get("run_eagerly") or kwargs.get("jit_compile") is False:
-            raise RefusedModelError(
-                "A device-parallel model runs compiled: where each part runs "
-                "is decided for a compiled step. Received: "
-                f"run_eagerly={kwargs.get('run_eagerly', False)}, jit_compile="
-                f"{kwargs.get('jit_compile', 'auto')!r}. A call that works: "
-                "`parallel.compile(optimizer, loss)`."
-            )
+        _check_compiled(
+            kwargs.get("run_eagerly", False), kwargs.get("jit_compile", "auto")
+        )
         return args, kwargs
+
+    def plan(self, model, batch_size):
+        del batch_size
+        raise PlanError(
+            "There is a plan of data-parallel models so far. Received: the "
+            f"device-parallel model {model.name!r}. Where its parts run: "
+            "`parallel.placement`."
+        )
 
     def _traced(self):
         return graph_calls.placed(self.placement.of_node, self.execution.on)
@@ -180,3 +200,16 @@ class DeviceParallelState(TrainingState):
     def _homes_of(self, model, variables):
         owners = _keras.owners_of_slots(getattr(model, "optimizer", None))
         return [self.placement.home_of(owners.get(id(v), v)) for v in variables]
+
+
+class DeviceParallelLayer(Overlay):
+    """What device parallelism puts above the engine's trainer layer."""
+
+    def set_weights(self, weights):
+        super().set_weights(weights)
+        self._keras_parallel.execution.settle(self)
+
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        result = super().load_weights(filepath, skip_mismatch, **kwargs)
+        self._keras_parallel.execution.settle(self)
+        return result

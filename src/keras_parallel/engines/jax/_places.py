@@ -38,6 +38,7 @@ class Places:
         inputs: The device of what it takes; `None` for what the host sends
             wherever it is needed.
         default: The device of what could run anywhere.
+        homes: The device on which a result has to be at the end, if any.
 
     Attributes:
         equations: Those of `jaxpr`, with those that belong to several devices
@@ -47,8 +48,9 @@ class Places:
         of_value: The device of each value, likewise.
     """
 
-    def __init__(self, jaxpr: Jaxpr, inputs, default: Device):
+    def __init__(self, jaxpr: Jaxpr, inputs, default: Device, homes=()):
         self._default = default
+        self._homes = dict(homes)
         self.equations: list[JaxprEqn] = []
         self.of_equation: list[Device | None] = []
         self.of_value = dict(zip(jaxpr.invars, inputs))
@@ -89,6 +91,8 @@ class Places:
         label = label_of(equation)
         if label is not None:
             return label
+        if equation.outvars[0] in self._homes:
+            return self._homes[equation.outvars[0]]
         held = collections.Counter()
         for variable in taken:
             held[self.of_value[variable]] += _bytes(variable)

@@ -78,10 +78,12 @@ class StagedStep:
             traced.jaxpr, [True] * len(traced.jaxpr.outvars), instantiate=True
         )
         self._jaxpr: Jaxpr = jaxpr
-        self._consts = dict(zip(jaxpr.constvars, traced.consts))
+        self._constants = dict(zip(jaxpr.constvars, traced.consts))
         self._devices = jax_devices
         self._default = default
-        self._places = Places(jaxpr, homes, default)
+        new = jaxpr.outvars[len(jaxpr.outvars) - replaced :]
+        at_the_end = [(v, d) for v, d in zip(new, homes) if isinstance(v, Var)]
+        self._places = Places(jaxpr, homes, default, at_the_end)
         self.stages = cut_into_stages(
             self._operations(), filter(self._is_made, jaxpr.outvars)
         )
@@ -89,13 +91,16 @@ class StagedStep:
         for variable in jaxpr.invars:
             self._slot(variable, self._places.of_value[variable])
         self._needed_on = self._devices_that_need()
+        # (slot, array) of what is the same in each step.
+        self._held = list(self._placed_constants())
         self._first = self._transfers_of(jaxpr.invars)
         self._outputs = list(map(self._output, jaxpr.outvars))
-        new = jaxpr.outvars[len(jaxpr.outvars) - replaced :]
         self._programs = self._compiled(name, dict(zip(jaxpr.invars, new)))
 
     def __call__(self, *arguments):
         values = [*arguments, *[None] * (len(self._slots) - len(arguments))]
+        for slot, array in self._held:
+            values[slot] = array
         for transfer in self._first:
             transfer.send(values)
         for program in self._programs:
@@ -107,9 +112,15 @@ class StagedStep:
             for slot in program.frees:
                 values[slot] = None
         return [
-            constant if slot is None else values[slot]
-            for slot, constant in self._outputs
+            literal if slot is None else values[slot]
+            for slot, literal in self._outputs
         ]
+
+    def _placed_constants(self):
+        for variable, value in self._constants.items():
+            for device in self._needed_on.get(variable, ()):
+                array = jax.device_put(value, self._devices[device])
+                yield self._slot(variable, device), array
 
     def _operations(self):
         return [
@@ -127,13 +138,11 @@ class StagedStep:
         ]
 
     def _variables(self, atoms):
-        return dict.fromkeys(
-            v for v in atoms if isinstance(v, Var) and v not in self._consts
-        )
+        return dict.fromkeys(v for v in atoms if isinstance(v, Var))
 
     def _is_made(self, atom):
         return isinstance(atom, Var) and not (
-            atom in self._consts or atom in self._jaxpr.invars
+            atom in self._constants or atom in self._jaxpr.invars
         )
 
     def _slot(self, variable, device):
@@ -148,7 +157,7 @@ class StagedStep:
                     needed.setdefault(variable, {})[stage.place] = None
         for variable in self._variables(self._jaxpr.outvars):
             if self._places.of_value[variable] is None:
-                # It came from the host, and goes back as it is.
+                # It came from the host, or is a constant.
                 needed.setdefault(variable, {})[self._default] = None
         return needed
 
@@ -169,8 +178,6 @@ class StagedStep:
     def _output(self, atom):
         if isinstance(atom, Literal):
             return None, atom.val
-        if atom in self._consts:
-            return None, self._consts[atom]
         device = self._places.of_value[atom] or self._default
         return self._slot(atom, device), None
 
@@ -206,10 +213,8 @@ class StagedStep:
 
     def _compile(self, name, stage: Stage, donated):
         equations = [self._places.equations[i] for i in stage.operations]
-        read = {v for e in equations for v in e.invars if isinstance(v, Var)}
-        consts = [v for v in self._consts if v in read]
         jaxpr = self._jaxpr.replace(
-            constvars=consts,
+            constvars=[],
             invars=list(stage.reads),
             outvars=list(stage.writes),
             eqns=equations,
@@ -218,7 +223,7 @@ class StagedStep:
         )
 
         def function(*args):
-            return eval_jaxpr(jaxpr, [self._consts[v] for v in consts], *args)
+            return eval_jaxpr(jaxpr, [], *args)
 
         function.__name__ = name
         sharding = SingleDeviceSharding(self._devices[stage.place])

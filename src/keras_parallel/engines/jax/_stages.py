@@ -55,6 +55,17 @@ class JaxStages(JaxExecution, Stages):
             return uncommitted(jax.device_put(value, self.home))
         return value
 
+    def settle(self, model):
+        optimizer = getattr(model, "optimizer", None)
+        groups = [
+            model.variables,
+            optimizer.variables if optimizer is not None else [],
+            model.metrics_variables,
+        ]
+        state = self.state_of(model, {}, groups)
+        with self.lock:
+            state.bring_home()
+
     def function_of(self, model, kind):
         step = _Step(self, model, kind)
         return model._make_function(step, concatenate_outputs=kind == "predict")
@@ -73,19 +84,7 @@ class _State:
 
     def read(self):
         """The values of the variables, in their groups."""
-        arrays = each_once([v._value for v in self._variables])
-        missing = [
-            i
-            for i, (array, sharding) in enumerate(zip(arrays, self._shardings))
-            if not lies_as(array, sharding)
-        ]
-        if missing:
-            placed = jax.device_put(
-                [arrays[i] for i in missing],
-                [self._shardings[i] for i in missing],
-            )
-            for i, array in zip(missing, placed):
-                arrays[i] = array
+        arrays = self._at_home()
         self._assign(arrays)
         groups, start = [], 0
         for length in self._lengths:
@@ -99,10 +98,25 @@ class _State:
 
     def bring_home(self):
         """Lets each array go along with what it is computed with."""
-        for variable, sharding in zip(self._variables, self._shardings):
-            value = variable._value
-            if lies_as(value, sharding) and not value.is_deleted():
-                variable._value = uncommitted(value)
+        self._assign(
+            [a if a.is_deleted() else uncommitted(a) for a in self._at_home()]
+        )
+
+    def _at_home(self):
+        arrays = each_once([v._value for v in self._variables])
+        missing = [
+            i
+            for i, (array, sharding) in enumerate(zip(arrays, self._shardings))
+            if not lies_as(array, sharding)
+        ]
+        if missing:
+            placed = jax.device_put(
+                [arrays[i] for i in missing],
+                [self._shardings[i] for i in missing],
+            )
+            for i, array in zip(missing, placed):
+                arrays[i] = array
+        return arrays
 
     def _assign(self, arrays):
         for variable, array in zip(self._variables, arrays):
@@ -159,4 +173,4 @@ class _Step:
 
 
 def _shape_of(leaf):
-    return np.shape(leaf), leaf.dtype
+    return np.shape(leaf), leaf.dtype, getattr(leaf, "weak_type", False)
