@@ -43,6 +43,7 @@ class Model:
             link=self.link,
             host=self.host,
             num_variables=variables_of(entry),
+            num_crossing=crossing_of(entry),
         )
 
     def compute(self, entry, cores=None):
@@ -89,7 +90,7 @@ def calibrated(growth):
     }
     most = max(e["devices"] for e in cases.values())
     several = [
-        *chosen("stack", 2, _ends),
+        *chosen("stack", 2, _every_other),
         *chosen("stack", most, _ends),
         *chosen("mlp", 2, _ends),
         *chosen("mlp", most, _ends),
@@ -105,6 +106,8 @@ def _ends(found):
     return [*found[:1], *found[-1:]]
 
 
+# Trainable bytes up to which the engine joins arrays.
+_JOINED = 2**20
 _NOTHING = Link(1e30, 0.0, shared=True)
 
 
@@ -116,6 +119,14 @@ def collectives_of(entry):
 
 def variables_of(entry):
     return entry["started"][ours_of(entry)]["variables"]
+
+
+def crossing_of(entry):
+    """How many arrays cross: gradients of small models do as one."""
+    started = entry["started"][ours_of(entry)]
+    if started["trainable_bytes"] <= _JOINED:
+        return 1
+    return started["trainable_variables"]
 
 
 def _share(entries, host):
@@ -158,16 +169,22 @@ def _with_exchange(model, entries):
             dataclasses.replace(
                 model, host=dataclasses.replace(model.host, array=1.0)
             ),
+            dataclasses.replace(
+                model, host=dataclasses.replace(model.host, meeting=1.0)
+            ),
         ]
         without = model.prediction(entry).seconds
         columns.append([m.prediction(entry).seconds - without for m in ones])
         values.append(median_of(entry) - without)
         weights.append(1 / median_of(entry))
-    inverse, latency, device, array = _fitted(columns, values, weights)
+    found = _fitted(columns, values, weights)
+    inverse, latency, device, array, meeting = found
     return dataclasses.replace(
         model,
         link=Link(1 / max(inverse, 1e-30), latency, shared=True),
-        host=dataclasses.replace(model.host, device=device, array=array),
+        host=dataclasses.replace(
+            model.host, device=device, array=array, meeting=meeting
+        ),
     )
 
 

@@ -40,6 +40,7 @@ class KerasRunner:
             "trainable_bytes": sum(4 * v.value.size for v in trainable)
             if hasattr(trainable[0].value, "size")
             else None,
+            "trainable_variables": len(trainable),
             "variables": len(self.model.variables)
             + len(self.model.optimizer.variables),
         }

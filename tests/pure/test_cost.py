@@ -59,11 +59,21 @@ def test_messages_of_an_all_reduce(num_devices, messages):
         assert seconds == pytest.approx(operations * messages)
 
 
-def test_a_shared_link_carries_the_bytes_of_all():
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        # By hand for 4 devices: 4 are read, and what they get is written.
+        ("all-reduce", 8),
+        ("reduce-scatter", 5),
+        ("all-gather", 20),
+        ("all-to-all", 8),
+        ("collective-permute", 8),
+    ],
+)
+def test_a_shared_memory_is_read_and_written(kind, seconds):
     shared = dataclasses.replace(SLOW, shared=True)
-    assert exchange_seconds(MEGABYTE, 8, shared) == pytest.approx(
-        8 * exchange_seconds(MEGABYTE, 8, SLOW)
-    )
+    collective = Collective(kind, "", 1_000_000)
+    assert exchange_seconds(collective, 4, shared) == pytest.approx(seconds)
 
 
 def test_more_devices_bytes_and_latency_cost_more():
@@ -93,6 +103,10 @@ def test_host_cost_grows_with_variables_and_devices():
     assert host.on(1, 10) == pytest.approx(1 + 1)
     assert host.on(3, 10) == pytest.approx(1 + 1 + 2 * 2 + 2 * 10 * 0.01)
     assert step(3, host=host, num_variables=10).host == host.on(3, 10)
+    meets = Host(meeting=0.5)
+    assert meets.on(1, 10, 4) == 0
+    assert meets.on(3, 10, 4) == pytest.approx(2 * 4 * 0.5)
+    assert step(3, host=meets, num_crossing=4).host == meets.on(3, 0, 4)
 
 
 def test_a_prediction_says_what_it_is():
@@ -112,6 +126,7 @@ def test_a_prediction_says_what_it_is():
         lambda: Compute(1, 1, cores=0),
         lambda: Compute.from_flops(1, 0),
         lambda: Host(variable=-1),
+        lambda: Host(meeting=-1),
         lambda: step(0),
     ],
 )

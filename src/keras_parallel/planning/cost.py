@@ -16,10 +16,11 @@ class Link:
     """What carries the exchange between devices.
 
     Args:
-        bandwidth: Bytes per second that one device sends.
+        bandwidth: Bytes per second that one device sends, or that a shared
+            memory reads or writes.
         latency: Seconds that one message takes beyond its bytes.
-        shared: Whether all devices send through one: the virtual devices of
-            a host share its memory.
+        shared: Whether devices exchange by reading and writing one memory, as
+            the virtual devices of a host do.
     """
 
     bandwidth: float
@@ -81,25 +82,31 @@ class Host:
         variable: Seconds more for each variable.
         device: Seconds more for each device beyond the first.
         array: Seconds more for each variable on each device beyond the first.
+        meeting: Seconds more for each array that crosses, on each device
+            beyond the first, where devices wait for each other array by array.
     """
 
     step: float = 0.0
     variable: float = 0.0
     device: float = 0.0
     array: float = 0.0
+    meeting: float = 0.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_not_negative(field.name, getattr(self, field.name))
 
-    def on(self, num_devices: int, num_variables: int) -> float:
-        """Seconds of one step."""
+    def on(
+        self, num_devices: int, num_variables: int, num_crossing: int = 0
+    ) -> float:
+        """Seconds of one step, in which `num_crossing` arrays cross."""
         more = num_devices - 1
         return (
             self.step
             + self.variable * num_variables
             + self.device * more
             + self.array * more * num_variables
+            + self.meeting * more * num_crossing
         )
 
 
@@ -143,6 +150,7 @@ def predict(
     link: Link,
     host: Host | None = None,
     num_variables: int = 0,
+    num_crossing: int = 0,
 ) -> Prediction:
     """Predicts the time of one training step.
 
@@ -153,6 +161,7 @@ def predict(
         link: What carries it.
         host: What the host does; nothing by default.
         num_variables: Variables of the model, its optimizer and metrics.
+        num_crossing: Arrays that cross in a step.
 
     Raises:
         ValueError: `num_devices` is not at least 1.
@@ -166,7 +175,7 @@ def predict(
         num_devices,
         compute.on(num_devices),
         sum(exchange_seconds(c, num_devices, link) for c in collectives),
-        (host or Host()).on(num_devices, num_variables),
+        (host or Host()).on(num_devices, num_variables, num_crossing),
     )
 
 
@@ -183,15 +192,18 @@ def exchange_seconds(
     operations in MPICH", 2005); where n is no power of two the next one
     counts. The additions are taken to be part of the bandwidth. The halves of
     an all-reduce, reduce-scatter and all-gather, cost half of it.
+
+    In a shared memory nothing is sent: what each device puts in is read once,
+    and what each gets is written.
     """
     if num_devices == 1:
         return 0.0
     messages, part = _SENT[collective.kind](num_devices)
-    # Where all share the link, the bytes of all pass through it.
-    senders = num_devices if link.shared else 1
+    if link.shared:
+        part = num_devices + _WRITTEN[collective.kind](num_devices)
     return (
         collective.count * messages * link.latency
-        + part * senders * collective.bytes / link.bandwidth
+        + part * collective.bytes / link.bandwidth
     )
 
 
@@ -207,6 +219,16 @@ _SENT: dict[str, Callable[[int], tuple[int, float]]] = {
     "all-gather": lambda n: (_rounds(n), n - 1),
     "all-to-all": lambda n: (n - 1, (n - 1) / n),
     "collective-permute": lambda n: (1, 1),
+}
+
+
+# For each kind, how much all devices get, as a multiple of what one puts in.
+_WRITTEN: dict[str, Callable[[int], int]] = {
+    "all-reduce": lambda n: n,
+    "reduce-scatter": lambda n: 1,
+    "all-gather": lambda n: n * n,
+    "all-to-all": lambda n: n,
+    "collective-permute": lambda n: n,
 }
 
 

@@ -157,15 +157,18 @@ class RowSums:
         return self._rows.is_small(variable)
 
     def is_term(self, variable):
-        """Whether all that looks at a sum is another sum."""
-        equation = self._used_by.get(variable)
-        return (
-            equation is not None
-            and self._uses[variable] == 1
-            and self._summed_dims(equation) is None
-            and len(equation.outvars) == 1
-            and self.is_sum(equation.outvars[0])
-        )
+        """Whether a sum is only looked at to be added to another sum."""
+        while self._uses[variable] == 1 and variable in self._used_by:
+            equation = self._used_by[variable]
+            if len(equation.outvars) != 1:
+                return False
+            (result,) = equation.outvars
+            if not self.is_sum(result) or self._summed_dims(equation):
+                return False
+            if sum(map(self.is_sum, equation.invars)) > 1:
+                return True
+            variable = result
+        return False
 
     def can_wait(self, variable, waiting):
         """Whether the sum `variable` can cross later, with those `waiting`."""
