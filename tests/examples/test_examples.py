@@ -46,8 +46,21 @@ def test_classic_named_outputs():
     assert "main_output_jaccard_distance_loss" in done.stdout
 
 
+def test_classic_device_parallel():
+    done = run("classic/2_device_parallel.py", devices=2)
+    assert "probability of a pair of equal ones: 0." in done.stdout
+
+
 def test_classic_scripts_hold_the_lines_of_the_how_to():
     first = (EXAMPLES / "classic/1_data_parallel.py").read_text()
+    second = (EXAMPLES / "classic/2_device_parallel.py").read_text()
+    for line in (
+        'with device_scope("/gpu:0"):\n    encoded_a = shared_lstm(input_a)',
+        'with device_scope("/gpu:1"):\n    encoded_b = shared_lstm(input_b)',
+        'with device_scope("/cpu:0"):\n    merged = keras.layers.concatenate('
+        "[encoded_a, encoded_b], axis=-1)",
+    ):
+        assert line in second
     third = (EXAMPLES / "classic/3_named_outputs.py").read_text()
     for line in (
         "parallel_model = multi_gpu_model(model, gpus=8)",

@@ -13,7 +13,7 @@ X, Y = np.ones((10, 6), "float32"), np.ones((10, 1), "float32")
 
 
 def make(scoped=True):
-    inputs = keras.Input((6,))
+    inputs = keras.Input((6,), name="input")
     x = layers.Dense(5, "relu", name="first")(inputs)
     if scoped:
         with kp.device_scope("gpu:1"):
@@ -151,11 +151,12 @@ def test_an_exception_leaves_a_model_that_trains():
 
     def batches():
         yield X, Y
+        yield X, Y
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
-        model.fit(batches(), verbose=0)
-    assert model.optimizer.iterations == 1
+        model.fit(batches(), shuffle=False, verbose=0)
+    assert model.optimizer.iterations == 2
     model.fit(X, Y, verbose=0)
     assert_at_home(model)
 
@@ -180,7 +181,7 @@ def test_bad_arguments():
     model = make()
     device, place = _errors.DeviceError, _errors.PlacementError
     refused(
-        lambda: kp.device_parallel(model, {"secnd": "gpu:1"}), place, "'second'"
+        lambda: kp.device_parallel(model, {"sekond": "gpu:1"}), place, "'second'"
     )
     refused(lambda: kp.device_parallel(model, ["gpu:1"]), place)
     refused(lambda: kp.device_parallel(model, {"second": "gpu:9"}), device)

@@ -4,7 +4,8 @@
   only there is both known, the node and the scope that surrounds the call.
 - `clone_graph_nodes`: a model of a part of a graph gets nodes of its own.
 - `Sequential.add`: what it does makes the nodes of all layers anew.
-- `Model.compile`: from there on a model is meant to be trained.
+- `Trainer.compile`: from there on a model is meant to be trained. Keras looks
+  there whether a class has one of its own.
 - `Function._run_through_graph`: runs a graph, and asks for the function of
   each node in the order in which they run.
 - `Function._nodes_by_depth`, `Sequential._functional`: the graph of a model.
@@ -19,6 +20,7 @@ import keras
 from keras.src.models import functional
 from keras.src.ops import function
 from keras.src.ops import node as node_module
+from keras.src.trainers import trainer
 
 Node = node_module.Node
 
@@ -63,7 +65,7 @@ class Watched:
 def watch(watcher: Watched) -> None:
     """Tells `watcher` of all graphs that are made from now on."""
     make, clone = Node.__init__, functional.clone_graph_nodes
-    add, compile_ = keras.Sequential.add, keras.Model.compile
+    add, compile_ = keras.Sequential.add, trainer.Trainer.compile
     # The nodes that are made while a graph is cloned.
     clones = []
 
@@ -102,7 +104,7 @@ def watch(watcher: Watched) -> None:
     Node.__init__ = made
     functional.clone_graph_nodes = cloned
     keras.Sequential.add = added
-    keras.Model.compile = compiled
+    trainer.Trainer.compile = compiled
 
 
 class Runs:

@@ -107,11 +107,15 @@ def _is_meant(key, call):
 
 
 def _unknown(key, every):
-    what = key
-    if isinstance(what, tuple):
-        what = what[0]
+    indexed = _is_indexed(key)
+    what = key[0] if isinstance(key, tuple) else key
     name = what if isinstance(what, str) else getattr(what, "name", str(what))
-    names = list(dict.fromkeys(call.name for call in every))
+    names = list(
+        dict.fromkeys(
+            f"{call.name}[{call.index}]" if indexed else call.name
+            for call in every
+        )
+    )
     near = difflib.get_close_matches(name, names, n=3) or names[:3]
     return PlacementError(
         "A key of `placement` names a call of the model: a layer, its name, or "

@@ -54,7 +54,7 @@ class _Recorder(_keras.Watched):
                 "To make it obey: `model = keras_parallel.device_parallel("
                 "model)`, before `compile`.",
                 # The line that called `compile`, past what wraps it.
-                stacklevel=4,
+                stacklevel=3,
             )
 
 
