@@ -181,7 +181,9 @@ def test_bad_arguments():
     model = make()
     device, place = _errors.DeviceError, _errors.PlacementError
     refused(
-        lambda: kp.device_parallel(model, {"sekond": "gpu:1"}), place, "'second'"
+        lambda: kp.device_parallel(model, {"sekond": "gpu:1"}),
+        place,
+        "'second'",
     )
     refused(lambda: kp.device_parallel(model, ["gpu:1"]), place)
     refused(lambda: kp.device_parallel(model, {"second": "gpu:9"}), device)
