@@ -141,21 +141,3 @@ def devices_of(found, tiny):
         except Exception as error:
             errors[f"gpus={gpus}"] = f"{type(error).__name__}: {error}"
     found.keep(errors=errors)
-
-
-def check_scopes(found, tiny):
-    """Scopes over `gpu:0` and `cpu:0`."""
-    del tiny
-    # No device is needed to look, and none is started.
-    os.environ.pop("KERAS_PARALLEL_VIRTUAL_DEVICES", None)
-    import keras_parallel as kp
-
-    if not hasattr(kp, "device_scope"):
-        found.absent("kp.device_scope over gpu:0 and cpu:0")
-        return
-    found.judge(
-        "kp.device_scope over gpu:0 and cpu:0",
-        "it is there, and no check is written for it",
-        "a check in _check_gpu/devices.py",
-        False,
-    )

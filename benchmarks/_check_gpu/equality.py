@@ -47,7 +47,8 @@ def check_cpu(found, tiny):
         _compare(found, "dense", tiny, dropout, policy, bound, None)
 
 
-def _cpu():
+def cpu_device():
+    """The device of JAX on which plain Keras trains, to compare with."""
     return jax.local_devices(backend="cpu")[-1]
 
 
@@ -58,7 +59,7 @@ def _same_random_bits(found):
         return np.asarray(jax.random.bits(jax.random.key(7), (1000,)))
 
     here = draw()
-    with jax.default_device(_cpu()):
+    with jax.default_device(cpu_device()):
         same = bool((here == draw()).all())
     found.show("CPU and GPU draw the same random numbers", same)
     return same
@@ -73,11 +74,11 @@ def _compare(found, name, tiny, dropout, policy, one_step, all_steps):
     if name == "lstm":
         # Keras takes cuDNN where there is a GPU, whichever device trains.
         make_on_cpu = functools.partial(make, cudnn=False)
-    with jax.default_device(_cpu()):
+    with jax.default_device(cpu_device()):
         on_cpu = run_of_new(make_on_cpu, batches, 0)
         on_cpu.train()
     places = {d for v in on_cpu.model.variables for d in v.value.devices()}
-    if places != {_cpu()}:
+    if places != {cpu_device()}:
         raise RuntimeError(f"plain Keras trained on {places}, not on the CPU")
     for count in _counts(tiny):
         what = f"{name}, {policy}, {count} GPU{'s' * (count > 1)} and CPU"
@@ -88,7 +89,7 @@ def _compare(found, name, tiny, dropout, policy, one_step, all_steps):
             lambda model, n=count: parallel.data_parallel(model, n),
         )
         largest = max(
-            _largest(
+            largest_difference(
                 on_cpu.after(i),
                 run.steps_from(on_cpu.state_before(i), batches[i : i + 1]),
             )
@@ -97,7 +98,9 @@ def _compare(found, name, tiny, dropout, policy, one_step, all_steps):
         found.at_most(f"{what}: one step from one state", largest, one_step)
         if all_steps is not None:
             reached = run.steps_from(on_cpu.states[0], batches)
-            difference = _largest(on_cpu.after(len(batches) - 1), reached)
+            difference = largest_difference(
+                on_cpu.after(len(batches) - 1), reached
+            )
             steps = f"{what}: {len(batches)} steps"
             found.at_most(steps, difference, all_steps)
 
@@ -115,7 +118,8 @@ def _counts(tiny):
     return parallel.counts()[-1:] if tiny else parallel.counts()
 
 
-def _largest(expected, actual):
+def largest_difference(expected, actual):
+    """Relative to the largest entry of each tensor."""
     return max(_state.differences(expected, actual).values())
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 
-OK, FAILED, SHOWN, ABSENT = "ok", "FAILED", "shown", "not there yet"
+OK, FAILED, SHOWN = "ok", "FAILED", "shown"
 
 
 class Findings:
@@ -31,10 +31,6 @@ class Findings:
     def show(self, what, found):
         """A row for the reader, which is not judged."""
         self._row(what, found, "", SHOWN)
-
-    def absent(self, what):
-        """A row for what the library does not have yet."""
-        self._row(what, "", "", ABSENT)
 
     def keep(self, **data):
         """Data for whoever started the part."""

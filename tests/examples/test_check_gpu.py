@@ -30,11 +30,10 @@ def test_every_part_runs_and_is_judged(tmp_path):
     results = {}
     for row in rows:
         results.setdefault(row["part"], set()).add(row["result"])
-    assert results.pop("scopes") == {"not there yet"}
     assert list(results) == [
         *("devices", "equality", "like-one-device", "mixed-precision"),
-        *("memory", "classic", "visible-devices", "trace"),
-        *("host-cost", "step-time"),
+        *("memory", "classic", "visible-devices", "scopes"),
+        *("trace", "host-cost", "step-time"),
     ]
     for part, of_part in results.items():
         assert {"ok"} <= of_part <= {"ok", "shown"}, part
@@ -53,7 +52,8 @@ def test_a_fault_is_found(tmp_path):
 
 def test_a_part_that_hangs_or_breaks_takes_no_other_along(tmp_path):
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "os.environ['KERAS_PARALLEL_VIRTUAL_DEVICES'] = '2'\n"
         "from _check_gpu import children, report\n"
         "for part, limit in (('scopes', 60), ('equality', 0), ('none', 60)):\n"
         "    outcome = children.run(part, limit, True)\n"
@@ -65,7 +65,7 @@ def test_a_part_that_hangs_or_breaks_takes_no_other_along(tmp_path):
         text=True,
         timeout=200,
     )
-    assert done.stdout.split("\n")[:3] == ["not there yet", "FAILED", "FAILED"]
+    assert done.stdout.split("\n")[:3] == ["ok", "FAILED", "FAILED"]
 
 
 def test_without_a_gpu_it_says_so(tmp_path):
