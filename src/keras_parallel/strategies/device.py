@@ -190,8 +190,8 @@ class DeviceParallelState(TrainingState):
         del batch_size
         raise PlanError(
             "There is a plan of data-parallel models so far. Received: the "
-            f"device-parallel model {model.name!r}. Where its parts run: "
-            "`parallel.placement`."
+            f"device-parallel model {model.name!r}. A call that works: "
+            "`keras_parallel.plan(keras_parallel.data_parallel(model))`."
         )
 
     def _traced(self):
