@@ -7,6 +7,7 @@ from keras import layers
 from keras import ops
 
 import keras_parallel as kp
+from keras_parallel.graph.calls import calls_of
 from tests import models
 
 # Made parallel after it is compiled, as `load_model` compiles too.
@@ -194,6 +195,16 @@ def losses_of_layers():
     return keras.Model(inputs, x), "mse"
 
 
+@case
+def added_to_a_sequential():
+    model = keras.Sequential([keras.Input((6,))])
+    for i in range(3):
+        with on(f"gpu:{i}"):
+            model.add(layers.Dense(7, "tanh"))
+    model.add(layers.Dense(1))
+    return model, "mse"
+
+
 def make_model(name, optimizer=None):
     model, loss = CASES[name]()
     metrics = ["mae"] if isinstance(loss, str) else {"main": "acc"}
@@ -213,8 +224,11 @@ def make_batches(name, sizes=(ROWS, ROWS, 5), weights=False):
                 return rng.integers(0, 9, shape).astype("int32")
             return rng.normal(size=shape).astype("float32")
 
-        x = keras.tree.map_structure(made, model.input)
-        y = keras.tree.map_structure(made, model.output)
+        if isinstance(model, keras.Sequential):
+            x, y = made(model.inputs[0]), made(model.outputs[0])
+        else:
+            x = keras.tree.map_structure(made, model.input)
+            y = keras.tree.map_structure(made, model.output)
         if isinstance(loss, dict):
             y["main"] = np.eye(3, dtype="float32")[rng.integers(0, 3, rows)]
         elif "cross" in loss:
@@ -286,4 +300,82 @@ def test_optimizers_equal_one_device(name):
         devices="all",
         steps=6,
         parallelize=in_stages,
+    )
+
+
+def dealt_out(model, _=None):
+    """The calls of a model on three devices in turn."""
+    calls = [call for top in calls_of(model) for call in top.all()]
+    placement = {
+        (call.name, call.index): f"gpu:{i % 3}" for i, call in enumerate(calls)
+    }
+    return kp.device_parallel(model, placement)
+
+
+WITH_A_GRAPH = (
+    "sequential",
+    "convolutional",
+    "nested",
+    "nested_inputs_and_dict_outputs",
+    "siamese_with_branches_and_sum",
+    "two_named_outputs",
+    "two_outputs_in_a_dict",
+    "head_without_a_loss",
+    "two_outputs_of_one_layer",
+    "own_steps",
+    "own_compute_loss",
+    "losses_of_layers",
+    "stateful_recurrent",
+    "fixed_batch_size",
+    "initial_state_from_another_branch",
+    "other_normalizations",
+    "preprocessing_of_images",
+    "preprocessing_of_columns",
+    "preprocessing_of_text",
+    "u_net",
+    "transformer",
+    "frozen_backbone",
+)
+
+
+FIXED_BATCH = ("stateful_recurrent", "fixed_batch_size")
+
+
+def _every_third():
+    """`full` marks the others."""
+    for i, name in enumerate(WITH_A_GRAPH):
+        yield pytest.param(name, marks=[pytest.mark.full] if i % 3 else [])
+
+
+@pytest.mark.parametrize("name", list(_every_third()))
+def test_calls_on_three_devices_in_turn(name):
+    case, rng = models.MODELS[name], np.random.default_rng(3)
+    sizes = (24, 24) if name in FIXED_BATCH else (8, 8, 5)
+    kp.testing.assert_trains_like_one_device(
+        case.make_model,
+        lambda: [case.make_data(n, rng) for n in sizes],
+        devices="three",
+        steps=3,
+        parallelize=dealt_out,
+    )
+
+
+def test_resnet_cut_in_three_equals_one_device():
+    case = models.APPLICATIONS["ResNet50"]
+
+    def cut(model, _):
+        last = ("conv5", "avg_pool", "predictions")
+        placement = {
+            layer.name: "gpu:2" if layer.name.startswith(last) else "gpu:1"
+            for layer in model.layers
+            if layer.name.startswith(("conv4", *last))
+        }
+        return kp.device_parallel(model, placement)
+
+    kp.testing.assert_trains_like_one_device(
+        case.make_model,
+        lambda: [case.make_data(8, np.random.default_rng(3))],
+        devices="three",
+        steps=1,
+        parallelize=cut,
     )

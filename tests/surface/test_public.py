@@ -29,6 +29,8 @@ def test_public_names():
     assert keras_parallel.__all__ == [
         "check",
         "data_parallel",
+        "device_parallel",
+        "device_scope",
         "list_devices",
         "multi_gpu_model",
         "plan",

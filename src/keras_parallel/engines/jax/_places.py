@@ -100,7 +100,7 @@ class Places:
         if held:
             return held.most_common(1)[0][0]
         self._undecided.add(index)
-        return self._default
+        return None
 
     def _decide(self, jaxpr):
         """Gives what could run anywhere the device of who needs it first."""
