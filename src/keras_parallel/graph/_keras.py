@@ -13,8 +13,10 @@
 `tests/surface/test_keras_private.py` names each when a new Keras moves it.
 """
 
+import abc
 import functools
 import weakref
+from collections.abc import Callable
 
 import keras
 from keras.src.models import functional
@@ -107,12 +109,12 @@ def watch(watcher: Watched) -> None:
     trainer.Trainer.compile = compiled
 
 
-class Runs:
+class Runs(abc.ABC):
     """What wraps the calls of graphs while they run. See `wrap_runs`."""
 
-    def wrapped(self, node: Node, call):
+    @abc.abstractmethod
+    def wrapped(self, node: Node, call: Callable) -> Callable:
         """The function to call in place of `call`, for `node`."""
-        raise NotImplementedError
 
 
 def wrap_runs(current) -> None:

@@ -80,15 +80,13 @@ class Places:
         self.of_value |= dict.fromkeys(equation.outvars, device)
 
     def _device_of(self, equation, index):
-        taken = _variables(equation)
+        taken, label = _variables(equation), label_of(equation)
         if equation.primitive.name in _FORM and not equation.effects:
-            label = label_of(equation)
             grows = sum(map(_bytes, equation.outvars)) >= sum(
                 map(_bytes, taken)
             )
             if grows and (label is None or not taken):
                 return None
-        label = label_of(equation)
         if label is not None:
             return label
         if equation.outvars[0] in self._homes:

@@ -26,7 +26,7 @@ _BATCH_AXIS = "batch"
 # On XLA:CPU the devices meet once for each array, also for those of one fused
 # all-reduce: in a small model that takes longer than all else. To join arrays
 # costs a copy, which for the first number of bytes takes as long as to meet,
-# and about 10 ms of compilation for each, which a larger model does not repay.
+# and a kernel to compile for each, which a larger model does not repay.
 _SMALL_SUM, _SMALL_MODEL = 2**16, 2**20
 # Where the optimizer's variables are in the state of a training step.
 _SLOTS = 2

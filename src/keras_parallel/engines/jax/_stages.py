@@ -15,6 +15,7 @@ from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._labels import labelled
 from keras_parallel.engines.jax._stage_programs import StagedStep
 from keras_parallel.engines.jax._state import each_once
+from keras_parallel.engines.jax._state import in_groups
 from keras_parallel.engines.jax._state import lies_as
 from keras_parallel.engines.jax._state import uncommitted
 
@@ -86,11 +87,7 @@ class _State:
         """The values of the variables, in their groups."""
         arrays = self._at_home()
         self._assign(arrays)
-        groups, start = [], 0
-        for length in self._lengths:
-            groups.append(arrays[start : start + length])
-            start += length
-        return tuple(groups)
+        return in_groups(arrays, self._lengths)
 
     def write(self, groups):
         """Gives the variables the arrays that a step returned."""

@@ -43,11 +43,7 @@ class StepState:
         if not self._arrays or any(map(operator.is_not, held, self._arrays)):
             self._arrays = self._on_every_device(held)
             self._assign()
-        groups, start = [], 0
-        for length in self._lengths:
-            groups.append(self._arrays[start : start + length])
-            start += length
-        return tuple(groups)
+        return in_groups(self._arrays, self._lengths)
 
     def write(self, groups):
         """Gives the variables the arrays that a step returned."""
@@ -112,6 +108,15 @@ class StepState:
 
     def _is_replicated(self, value):
         return lies_as(value, self._on_each)
+
+
+def in_groups(arrays, lengths):
+    """The arrays of a flat list, in a tuple of lists of these lengths."""
+    groups, start = [], 0
+    for length in lengths:
+        groups.append(arrays[start : start + length])
+        start += length
+    return tuple(groups)
 
 
 def lies_as(value, sharding):
