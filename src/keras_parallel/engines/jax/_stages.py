@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from keras_parallel.engines.base import Stages
+from keras_parallel.engines.jax._call_costs import outline_of_calls
 from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._labels import labelled
 from keras_parallel.engines.jax._stage_programs import StagedStep
@@ -49,6 +50,9 @@ class JaxStages(JaxExecution, Stages):
     def pin_gradients(self, weights):
         """Nothing: a gradient lies where it is computed."""
         return weights
+
+    def outline(self, model, rows, numbered, count):
+        return outline_of_calls(model, rows, numbered, count)
 
     def at_home(self, value):
         """What lies on another device, on the one where Keras keeps models."""
