@@ -46,12 +46,12 @@ CASES = [
     (
         {"against_plan": (REDUCED, GATHERED), "compiled": False},
         "more than planned",
-        "2.0 kB into all-gather, 'norm/mean', which is not planned",
+        "2.0 kB go into all-gather, 'norm/mean', which is not planned",
     ),
     (
         {"against_plan": (GATHERED, REDUCED_TWICE)},
         "more than planned",
-        "2.0 MB into all-reduce, where 1.0 MB are planned",
+        "2.0 MB go into all-reduce, where 1.0 MB are planned",
     ),
     ({"rows": 1, "split": False}, "uneven batches", "1 row does not divide"),
     (

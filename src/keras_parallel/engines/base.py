@@ -85,6 +85,21 @@ class Execution(abc.ABC):
         slot that is sharded may wait with that until it is asked for.
         """
 
+    @abc.abstractmethod
+    def program(self, model: Any, kind: str, batch: Any) -> Program | None:
+        """What the backend compiles for a step of the parallel `model`.
+
+        Args:
+            model: A parallel model that runs so, built and compiled.
+            kind: `"train"` or `"test"`.
+            batch: A batch as the step's preparation takes it.
+
+        Returns:
+            The program that runs when a step of `model` meets such a batch.
+            `None` if steps are not compiled. Nothing is run, and no variable
+            changes.
+        """
+
 
 class Replicas(Execution):
     """One copy of a model on each of several devices.
@@ -139,21 +154,6 @@ class Replicas(Execution):
         """
         del model, rows
         return None
-
-    @abc.abstractmethod
-    def program(self, model: Any, kind: str, batch: Any) -> Program | None:
-        """What the backend compiles for a step of the parallel `model`.
-
-        Args:
-            model: A parallel model on these replicas, built and compiled.
-            kind: `"train"` or `"test"`.
-            batch: A batch as the step's preparation takes it.
-
-        Returns:
-            The program that runs when a step of `model` meets such a batch.
-            `None` if steps are not compiled. Nothing is run, and no variable
-            changes.
-        """
 
 
 class Stages(Execution):

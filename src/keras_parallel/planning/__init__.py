@@ -4,6 +4,7 @@ from keras_parallel.planning.against import KindAgainstPlan
 from keras_parallel.planning.against import compare
 from keras_parallel.planning.busy import Busy
 from keras_parallel.planning.busy import busy_devices
+from keras_parallel.planning.busy import busy_together
 from keras_parallel.planning.devices import KINDS
 from keras_parallel.planning.devices import Device
 from keras_parallel.planning.devices import choose_devices
@@ -18,6 +19,7 @@ from keras_parallel.planning.planned_stages import PlannedStages
 from keras_parallel.planning.planned_stages import plan_stages
 from keras_parallel.planning.program import Compilation
 from keras_parallel.planning.program import Program
+from keras_parallel.planning.program import compile_seconds
 from keras_parallel.planning.rows import RowLayout
 from keras_parallel.planning.rows import lay_out_rows
 from keras_parallel.planning.slots import SlotLayout
@@ -66,8 +68,10 @@ __all__ = [
     "Transfer",
     "Weight",
     "busy_devices",
+    "busy_together",
     "choose_devices",
     "compare",
+    "compile_seconds",
     "lay_out_rows",
     "lay_out_slot",
     "plan_stages",

@@ -116,6 +116,31 @@ class StagedStep:
             for slot, literal in self._outputs
         ]
 
+    @property
+    def equations(self):
+        """The equations of the step, those of several devices taken apart."""
+        return self._places.equations
+
+    @property
+    def arguments(self):
+        """The values that the step takes."""
+        return self._jaxpr.invars
+
+    @property
+    def compiled(self):
+        """What was compiled for each stage."""
+        return [program.function for program in self._programs]
+
+    def crossings(self):
+        """Each value that is sent, from where and to where.
+
+        It comes from `None` if the host sends it.
+        """
+        for variable, devices in self._needed_on.items():
+            source = self._places.of_value[variable]
+            if source is not None or variable in self._jaxpr.invars:
+                yield from ((variable, source, device) for device in devices)
+
     def _placed_constants(self):
         for variable, value in self._constants.items():
             for device in self._needed_on.get(variable, ()):
