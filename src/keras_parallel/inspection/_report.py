@@ -225,8 +225,7 @@ def _compiled(report):
         return
     parts = f" as {program.parts} programs" if program.parts > 1 else ""
     yield (
-        f"Compiled: `{program.name}`{parts}, in "
-        f"{program.compile_seconds:.2g} s"
+        f"Compiled: `{program.name}`{parts}, in {program.compile_seconds:.2g} s"
     )
     work = "unknown" if program.flops is None else _si(program.flops, "")
     yield (

@@ -1,5 +1,6 @@
 """Frozen values that say where everything lives. No Keras, no backend."""
 
+from keras_parallel.planning.against import Crossing
 from keras_parallel.planning.against import KindAgainstPlan
 from keras_parallel.planning.against import compare
 from keras_parallel.planning.busy import Busy
@@ -47,6 +48,7 @@ __all__ = [
     "CallOutline",
     "Collective",
     "Compilation",
+    "Crossing",
     "Device",
     "DeviceShare",
     "Event",
