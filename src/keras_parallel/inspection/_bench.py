@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import re
 import warnings
 
 from keras_parallel.inspection._watch import Waiter
@@ -12,12 +11,12 @@ from keras_parallel.planning import Busy
 from keras_parallel.planning import busy_devices
 from keras_parallel.planning import busy_together
 from keras_parallel.planning import compile_seconds
+from keras_parallel.planning import step_of
 from keras_parallel.strategies import _twin
 from keras_parallel.strategies._wording import error
 from keras_parallel.testing import _state
 
 _STEP = "train_step"
-_OF_A_STEP = re.compile(rf"{_STEP}(_[a-z]+_\d+_\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Bench:
             # A dataset may have fewer batches than were asked for.
             warnings.filterwarnings("ignore", message=".*ran out of data")
             self._fit(arguments, hooks)
-        own = [c for c in compiled if _OF_A_STEP.fullmatch(c.name)]
+        own = [c for c in compiled if step_of(c.name) == _STEP]
         # A step of several programs is compiled as often as each of them.
         times = collections.Counter(c.name for c in own)
         done = len(watch.batches) or steps

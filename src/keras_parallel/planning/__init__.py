@@ -27,6 +27,8 @@ from keras_parallel.planning.slots import SlotLayout
 from keras_parallel.planning.slots import lay_out_slot
 from keras_parallel.planning.stage_calls import PlacedCall
 from keras_parallel.planning.stage_calls import Weight
+from keras_parallel.planning.stage_names import stage_name
+from keras_parallel.planning.stage_names import step_of
 from keras_parallel.planning.stage_plan import PlannedStage
 from keras_parallel.planning.stage_plan import StagePlan
 from keras_parallel.planning.stage_plan import Transfer
@@ -78,4 +80,6 @@ __all__ = [
     "lay_out_slot",
     "plan_stages",
     "split_step",
+    "stage_name",
+    "step_of",
 ]

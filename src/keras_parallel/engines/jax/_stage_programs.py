@@ -22,6 +22,7 @@ from jax.sharding import SingleDeviceSharding
 
 from keras_parallel.engines.jax._labels import label_of
 from keras_parallel.engines.jax._places import Places
+from keras_parallel.planning import stage_name
 from keras_parallel.planning.stages import Operation
 from keras_parallel.planning.stages import Stage
 from keras_parallel.planning.stages import cut_into_stages
@@ -222,8 +223,8 @@ class StagedStep:
                 # The new value takes the place of the old one in memory.
                 if ended[i] and replaced.get(v) in stage.writes
             ]
-            device = f"{stage.place.kind}_{stage.place.index}"
-            to_compile.append((f"{name}_{device}_{index}", stage, donated))
+            program = stage_name(name, stage.place, index)
+            to_compile.append((program, stage, donated))
             laid_out.append(
                 (
                     tuple(takes),
