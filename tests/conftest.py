@@ -1,7 +1,10 @@
 """The backend and the virtual devices of all tests, before Keras starts."""
 
+import gc
 import os
 import pathlib
+
+import pytest
 
 # Others are installed beside it, to feed data.
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -21,3 +24,18 @@ import keras_parallel  # noqa: E402  the environment comes first
 NUM_VIRTUAL_DEVICES = 8
 
 keras_parallel.use_virtual_devices(NUM_VIRTUAL_DEVICES)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """Lets go of what a module compiled.
+
+    JAX keeps each program, which XLA holds in memory maps of its own: without
+    this a process of the whole run needs more than Linux allows it (65,530),
+    and what follows fails anywhere, or crashes.
+    """
+    yield
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
