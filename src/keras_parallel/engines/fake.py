@@ -14,6 +14,7 @@ from keras_parallel._errors import TraceError
 from keras_parallel.engines.base import Engine
 from keras_parallel.engines.base import Recording
 from keras_parallel.engines.base import Replicas
+from keras_parallel.engines.base import Stages
 from keras_parallel.planning import HOST
 from keras_parallel.planning import Device
 from keras_parallel.planning import Event
@@ -53,7 +54,11 @@ class FakeEngine(Engine):
         self.calls.append(("replicas", tuple(d.name for d in devices)))
         if shard_optimizer:
             self.calls.append(("shard_optimizer",))
-        return FakeReplicas(devices, report, self.calls, shard_optimizer)
+        return FakeReplicas(devices, report, shard_optimizer, calls=self.calls)
+
+    def stages(self, devices, homes_of, traced):
+        self.calls.append(("stages", tuple(d.name for d in devices)))
+        return FakeStages(devices, homes_of, traced, calls=self.calls)
 
     @contextlib.contextmanager
     def profile(self):
@@ -113,17 +118,50 @@ def _taken_back(leaf):
     return leaf.array if isinstance(leaf, PlacedArray) else leaf
 
 
-class FakeReplicas(Replicas):
-    """Replicas that exist in name only. See `FakeEngine`."""
+class FakeExecution:
+    """What replicas and stages that exist in name only have in common."""
 
-    def __init__(self, devices, report, calls, shard_optimizer):
-        super().__init__(devices, report, shard_optimizer)
+    def __init__(self, *args, calls):
+        super().__init__(*args)
         self._calls = calls
         self._depth = 0
 
     @property
     def trainer_layer(self):
         return FakeTrainerLayer
+
+    @contextlib.contextmanager
+    def running(self, model):
+        self._depth += 1
+        self._calls.append(("enter", self._depth))
+        try:
+            yield
+        finally:
+            self._calls.append(("leave", self._depth))
+            self._depth -= 1
+
+    def program(self, model, kind, batch):
+        self._calls.append(("program", kind))
+        return Program(f"{kind}_step", (), None, 0, 0, 0, 0.0)
+
+
+class FakeStages(FakeExecution, Stages):
+    """Stages that exist in name only. See `FakeEngine`."""
+
+    def place_batch(self, batch):
+        return batch
+
+    @contextlib.contextmanager
+    def on(self, device):
+        self._calls.append(("on", device.name))
+        yield
+
+    def settle(self, model):
+        self._calls.append(("settle", model.name))
+
+
+class FakeReplicas(FakeExecution, Replicas):
+    """Replicas that exist in name only. See `FakeEngine`."""
 
     def place_batch(self, batch):
         rows = next(
@@ -140,20 +178,6 @@ class FakeReplicas(Replicas):
 
     def rows_on(self, array):
         return array.rows
-
-    @contextlib.contextmanager
-    def running(self, model):
-        self._depth += 1
-        self._calls.append(("enter", self._depth))
-        try:
-            yield
-        finally:
-            self._calls.append(("leave", self._depth))
-            self._depth -= 1
-
-    def program(self, model, kind, batch):
-        self._calls.append(("program", kind))
-        return Program(f"{kind}_step", (), None, 0, 0, 0, 0.0)
 
 
 def _recorded(name):

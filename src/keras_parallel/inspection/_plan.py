@@ -15,9 +15,7 @@ from keras_parallel.strategies._wording import shown
 _BATCH_SIZE = 32
 
 
-def plan(
-    model: keras.Model, batch_size: int | None = None
-) -> Plan | StagePlan:
+def plan(model: keras.Model, batch_size: int | None = None) -> Plan | StagePlan:
     """Says where everything of a parallel model lives, and what crosses.
 
     Nothing runs for it: no program is compiled, no array is made on a device,
