@@ -14,7 +14,11 @@ HOST = (*GPUS, Device("cpu", 0))
 
 
 @pytest.mark.parametrize(
-    "name", ["gpu:1", "/gpu:1", "GPU:1", "/device:GPU:1", "device:gpu:1"]
+    "name",
+    [
+        *("gpu:1", "/gpu:1", "GPU:1", "/device:GPU:1", "device:gpu:1"),
+        "/job:localhost/replica:0/task:0/device:GPU:1",
+    ],
 )
 def test_accepted_spellings(name):
     assert Device.parse(name) == Device("gpu", 1)
@@ -22,7 +26,11 @@ def test_accepted_spellings(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["gpu", "gpu:", "gpu:-1", "gpu:x", "", "0", 3, None, "xpu:0"]
+    "name",
+    [
+        *("gpu", "gpu:", "gpu:-1", "gpu:x", "gpu:1\n", "", "0", 3, None),
+        *("xpu:0", "/job:worker/replica:0/task:0/device:GPU:1"),
+    ],
 )
 def test_other_spellings_are_refused(name):
     with pytest.raises(DeviceError, match=r"Received: "):

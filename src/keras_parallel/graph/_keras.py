@@ -3,11 +3,14 @@
 - `Node.__init__`: a call of an operation becomes a node of a graph there, and
   only there is both known, the node and the scope that surrounds the call.
 - `clone_graph_nodes`: a model of a part of a graph gets nodes of its own.
+- `cloning._clone_functional_model`, `cloning._clone_sequential_model`: what
+  `keras.models.clone_model` calls, under whatever name that is imported.
 - `Sequential.add`: what it does makes the nodes of all layers anew.
 - `Trainer.compile`: from there on a model is meant to be trained. Keras looks
   there whether a class has one of its own.
 - `Function._run_through_graph`: runs a graph, and asks for the function of
-  each node in the order in which they run.
+  each node in the order in which they run. It leaves out those that need what
+  was not made.
 - `KerasTensor._keras_history`: which call makes a tensor.
 - `Function._nodes_by_depth`, `Sequential._functional`: the graph of a model.
 
@@ -16,11 +19,13 @@
 
 import abc
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras.src.models import cloning
 from keras.src.models import functional
 from keras.src.ops import function
 from keras.src.ops import node as node_module
@@ -45,6 +50,25 @@ def nodes_of(graph: function.Function) -> list[Node]:
         for node in by_depth[depth]
         if node.operation and not node.is_input
     ]
+
+
+def pairs_of_nodes(model, copy) -> list[tuple[Node, Node]]:
+    """The calls in a graph, each with the one that stands for it in a copy."""
+    graph, other_graph = graph_of(model), graph_of(copy)
+    if graph is None or other_graph is None:
+        return []
+    nodes, others = nodes_of(graph), nodes_of(other_graph)
+    if len(nodes) == len(others):
+        return list(zip(nodes, others))
+    # `clone_model(call_function=...)` may leave out some.
+    named = dict(zip(_names_of_calls(others), others))
+    pairs = zip(nodes, map(named.get, _names_of_calls(nodes)))
+    return [(node, other) for node, other in pairs if other is not None]
+
+
+def _names_of_calls(nodes):
+    names = [node.operation.name for node in nodes]
+    return [(name, names[:i].count(name)) for i, name in enumerate(names)]
 
 
 def taken_by(node: Node) -> list[keras.KerasTensor]:
@@ -74,6 +98,9 @@ class Watched:
     def cloned(self, original: Node, clone: Node) -> None:
         """A node was made that stands for another one."""
 
+    def copied(self, model: keras.Model, copy: keras.Model) -> None:
+        """A model was made by `clone_model`."""
+
     def added(self, model: keras.Sequential, layer: keras.Layer) -> None:
         """A layer was added to a model."""
 
@@ -83,32 +110,8 @@ class Watched:
 
 def watch(watcher: Watched) -> None:
     """Tells `watcher` of all graphs that are made from now on."""
-    make, clone = Node.__init__, functional.clone_graph_nodes
+    _watch_nodes(watcher)
     add, compile_ = keras.Sequential.add, trainer.Trainer.compile
-    # The nodes that are made while a graph is cloned.
-    clones = []
-
-    @functools.wraps(make)
-    def made(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        watcher.made(self)
-        if clones:
-            clones[-1].append(weakref.ref(self))
-
-    @functools.wraps(clone)
-    def cloned(inputs, outputs):
-        originals = functional.find_nodes_by_inputs_and_outputs(inputs, outputs)
-        clones.append([])
-        try:
-            result = clone(inputs, outputs)
-        finally:
-            made_here = clones.pop()
-        # An input that is made on the way is a node too, and comes first.
-        new = [node() for node in made_here[-len(originals) :]]
-        for original, copy in zip(originals, new):
-            if copy is not None:
-                watcher.cloned(original, copy)
-        return result
 
     @functools.wraps(add)
     def added(self, layer, *args, **kwargs):
@@ -120,10 +123,56 @@ def watch(watcher: Watched) -> None:
         compile_(self, *args, **kwargs)
         watcher.compiled(self)
 
-    Node.__init__ = made
-    functional.clone_graph_nodes = cloned
+    def copying(clone):
+        @functools.wraps(clone)
+        def copied(model, *args, **kwargs):
+            copy = clone(model, *args, **kwargs)
+            watcher.copied(model, copy)
+            return copy
+
+        return copied
+
     keras.Sequential.add = added
     trainer.Trainer.compile = compiled
+    for kind in ("functional", "sequential"):
+        name = f"_clone_{kind}_model"
+        setattr(cloning, name, copying(getattr(cloning, name)))
+
+
+class _Clones(threading.local):
+    def __init__(self):
+        # For each graph that is being cloned: the nodes made meanwhile.
+        self.made = []
+
+
+def _watch_nodes(watcher):
+    make, clone = Node.__init__, functional.clone_graph_nodes
+    clones = _Clones()
+
+    @functools.wraps(make)
+    def made(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        watcher.made(self)
+        if clones.made:
+            clones.made[-1].append(weakref.ref(self))
+
+    @functools.wraps(clone)
+    def cloned(inputs, outputs):
+        originals = functional.find_nodes_by_inputs_and_outputs(inputs, outputs)
+        clones.made.append([])
+        try:
+            result = clone(inputs, outputs)
+        finally:
+            made_here = clones.made.pop()
+        # An input that is made on the way is a node too, and comes first.
+        new = [node() for node in made_here[-len(originals) :]]
+        for original, copy in zip(originals, new):
+            if copy is not None:
+                watcher.cloned(original, copy)
+        return result
+
+    Node.__init__ = made
+    functional.clone_graph_nodes = cloned
 
 
 class Runs(abc.ABC):
@@ -147,14 +196,42 @@ def wrap_runs(current) -> None:
         runs = current()
         if runs is None or call_fn is not None:
             return run(self, inputs, operation_fn, call_fn)
-        waiting = {}
-        for node in reversed(nodes_of(self)):
-            waiting.setdefault(id(node.operation), []).append(node)
+        order = _Order(self, inputs)
 
         def function_of(operation):
-            node = waiting[id(operation)].pop()
-            return runs.wrapped(node, operation_fn(operation))
+            node = order.next()
+            call = runs.wrapped(node, operation_fn(operation))
+
+            def noted(*args, **kwargs):
+                outputs = call(*args, **kwargs)
+                order.made(node, outputs)
+                return outputs
+
+            return noted
 
         return run(self, inputs, function_of)
 
     function.Function._run_through_graph = wrapped
+
+
+class _Order:
+    """Which call of a graph comes next while it runs.
+
+    A layer may make less than it said, such as nothing of an optional input
+    that is `None`: the calls that need the rest are left out.
+    """
+
+    def __init__(self, graph, inputs):
+        self._nodes = iter(nodes_of(graph))
+        given = zip(graph.inputs, keras.tree.flatten(inputs))
+        self._known = {id(tensor) for tensor, _ in given}
+
+    def next(self) -> Node:
+        return next(node for node in self._nodes if self._can_run(node))
+
+    def _can_run(self, node):
+        return all(id(tensor) in self._known for tensor in node.input_tensors)
+
+    def made(self, node, outputs):
+        given = zip(node.outputs, keras.tree.flatten(outputs))
+        self._known |= {id(tensor) for tensor, _ in given}

@@ -102,6 +102,30 @@ def _call(node, model, around, index, of_several):
     return dataclasses.replace(call, inside=inside)
 
 
+class Graphs:
+    """The graphs of a model and of those within it, as they are now.
+
+    `add` and `pop` of a `Sequential` make another graph; others stay.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._found = list(_stacks_in(model))
+
+    def are_current(self) -> bool:
+        """Whether the model still has these."""
+        return all(
+            _keras.graph_of(stack) is graph for stack, graph in self._found
+        )
+
+
+def _stacks_in(model):
+    graph = _keras.graph_of(model)
+    if isinstance(model, keras.Sequential):
+        yield model, graph
+    for node in _keras.nodes_of(graph) if graph is not None else ():
+        yield from _stacks_in(node.operation)
+
+
 class _Placed(_keras.Runs):
     def __init__(self, where, on):
         self._where = where

@@ -115,6 +115,16 @@ class Placement:
         return result
 
 
+def still_named(asked_for: Mapping, calls: tuple[Call, ...]) -> dict:
+    """What was asked for, without the keys that name none of `calls`."""
+    every = [call for top in calls for call in top.all()]
+    return {
+        key: device
+        for key, device in asked_for.items()
+        if any(_is_meant(key, call) for call in every)
+    }
+
+
 def _is_indexed(key):
     return isinstance(key, tuple) or (
         isinstance(key, str) and _HAS_INDEX.search(key) is not None

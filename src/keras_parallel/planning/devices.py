@@ -12,8 +12,11 @@ from keras_parallel._errors import DeviceError
 # The order in which "the best kind" is looked for.
 KINDS = ("gpu", "tpu", "cpu")
 
+# TensorFlow writes "/job:localhost/replica:0/task:0/device:GPU:0".
 _SPELLING = re.compile(
-    r"^/?(?:device:)?(?P<kind>[a-z]+):(?P<index>\d+)$", re.IGNORECASE
+    r"(?:/job:localhost/replica:0/task:0(?=/))?"
+    r"/?(?:device:)?(?P<kind>[a-z]+):(?P<index>[0-9]+)",
+    re.IGNORECASE,
 )
 
 _TRY_VIRTUAL = (
@@ -65,6 +68,9 @@ class Device:
     ) -> "Device":
         """Reads `"gpu:0"`, `"/gpu:0"`, `"GPU:0"` or `"/device:GPU:0"`.
 
+        What TensorFlow calls a device of this host is read too:
+        `"/job:localhost/replica:0/task:0/device:GPU:0"`.
+
         Args:
             name: What a user wrote for one device.
             works: An argument that would work, for messages.
@@ -72,7 +78,7 @@ class Device:
         Raises:
             DeviceError: if `name` is none of these.
         """
-        match = _SPELLING.match(name) if isinstance(name, str) else None
+        match = _SPELLING.fullmatch(name) if isinstance(name, str) else None
         if match is None:
             raise DeviceError(
                 "A device is named by its kind and its index, such as "

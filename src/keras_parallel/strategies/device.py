@@ -5,8 +5,6 @@ model that is built. Parts that do not wait for each other run at the same
 time, forward and backward.
 """
 
-import contextlib
-from collections.abc import Iterator
 from collections.abc import Mapping
 
 import keras
@@ -17,7 +15,8 @@ from keras_parallel._errors import RefusedModelError
 from keras_parallel.engines import active_engine
 from keras_parallel.graph import calls as graph_calls
 from keras_parallel.graph.placement import Placement
-from keras_parallel.graph.scopes import scope
+from keras_parallel.graph.placement import still_named
+from keras_parallel.graph.scopes import Scope
 from keras_parallel.planning import Device
 from keras_parallel.planning.devices import best_kind
 from keras_parallel.strategies import _device_plan
@@ -33,13 +32,18 @@ from keras_parallel.strategies._wording import error
 from keras_parallel.strategies._wording import shown
 
 
-@contextlib.contextmanager
-def device_scope(name: str) -> Iterator[None]:
+def device_scope(name: str) -> Scope:
     """While a graph is built: the calls inside run on one device.
 
     The scope belongs to the call: a layer that is called in two scopes runs
     on both devices, with one set of weights. The innermost scope counts, and
     each thread has its own. `device_parallel` makes a model that obeys.
+
+    A scope places calls on the tensors of `keras.Input`, `keras.ops` too, and
+    layers that are added to a `Sequential`. It changes nothing about calls on
+    arrays, for which there is `keras.device`, about the line that makes a
+    layer, about what the `call` of a layer does, or about `fit`: a scope with
+    nothing else inside warns.
 
     Example:
 
@@ -53,11 +57,14 @@ def device_scope(name: str) -> Iterator[None]:
     Args:
         name: The device, such as `"/gpu:0"` or `"cpu:0"`.
 
+    Returns:
+        What a `with` enters, as often as you like; also a decorator, for a
+        function that builds a part of a graph.
+
     Raises:
         DeviceError: if there is no such device.
     """
-    with scope(_device(name, 'device_scope("gpu:0")')):
-        yield
+    return Scope(_device(name, 'device_scope("gpu:0")'))
 
 
 def device_parallel(
@@ -107,6 +114,18 @@ def device_parallel(
         chosen = best_kind(engine.list_devices())[0]
     else:
         chosen = _device(default, 'device_parallel(model, default="gpu:0")')
+    asked_for = _asked_for(placement)
+    placed = Placement(_calls_of(model), asked_for, chosen)
+    _device_plan.check_placement(model, placed)
+    check_not_distributed(model)
+    if model.compiled:
+        _check_compiled(model.run_eagerly, model.jit_compile)
+    state = DeviceParallelState(model, engine, placed, asked_for)
+    check_overrides(model, state.execution)
+    return overlay(state)
+
+
+def _calls_of(model):
     calls = graph_calls.calls_of(model)
     if calls is None:
         raise RefusedModelError(
@@ -115,14 +134,7 @@ def device_parallel(
             "has none: it is subclassed, or not built. A call that works: "
             "`device_parallel(keras.Model(inputs, outputs))`."
         )
-    placed = Placement(calls, _asked_for(placement), chosen)
-    _device_plan.check_placement(model, placed)
-    check_not_distributed(model)
-    if model.compiled:
-        _check_compiled(model.run_eagerly, model.jit_compile)
-    state = DeviceParallelState(model, engine, placed)
-    check_overrides(model, state.execution)
-    return overlay(state)
+    return calls
 
 
 def _asked_for(placement):
@@ -144,12 +156,17 @@ def _device(name, works) -> Device:
     available = {d: d for d in active_engine().list_devices()}
     if device in available:
         return available[device]
+    virtual = (
+        " To try without the hardware, call "
+        f"`keras_parallel.use_virtual_devices({device.index + 1})` before the "
+        "first layer is made."
+        if device.kind == "gpu"
+        else ""
+    )
     raise DeviceError(
         f"A part of a model runs on a device of this host. Received: {name!r}, "
         f"and there are {[d.name for d in available]}. A call that works: "
-        f"`{works}`. To try without the hardware, call "
-        f"`keras_parallel.use_virtual_devices({device.index + 1})` before the "
-        "first layer is made."
+        f"`{works}`.{virtual}"
     )
 
 
@@ -164,24 +181,57 @@ def _check_compiled(run_eagerly, jit_compile):
 
 
 class DeviceParallelState(TrainingState):
-    """What a device-parallel model holds beside the user's model."""
+    """What a device-parallel model holds beside the user's model.
+
+    Args:
+        template: The user's model.
+        engine: The engine of the backend.
+        placement: Where its calls run.
+        asked_for: What the user asked for beside scopes, as in `Placement`.
+    """
 
     # A scope around a call says where it runs.
     obeys_scopes = True
 
-    def __init__(self, template, engine, placement: Placement):
+    def __init__(self, template, engine, placement: Placement, asked_for):
         self.placement = placement
-        stages = engine.stages(
-            placement.devices(), self._homes_of, self._traced
-        )
+        self._asked_for = asked_for
+        self._graphs = graph_calls.Graphs(template)
+        stages = self._stages(engine)
         super().__init__(template, engine, stages, (DeviceParallelLayer,))
+
+    def _stages(self, engine):
+        return engine.stages(
+            self.placement.devices(), self._homes_of, self._traced
+        )
+
+    def _follow(self, model):
+        """Places the calls again if layers were added or removed since."""
+        if self._graphs.are_current():
+            return
+        template, default = self.template, self.placement.default
+        calls = _calls_of(template)
+        asked_for = still_named(self._asked_for, calls)
+        placement = Placement(calls, asked_for, default)
+        _device_plan.check_placement(template, placement)
+        self.placement = placement
+        self._graphs = graph_calls.Graphs(template)
+        self.execution = self._stages(self.engine)
+        self.states.clear()
+        for name in _keras.COMPILED_FUNCTIONS:
+            setattr(model, name, None)
 
     def made_parallel(self, template):
         return device_parallel(
             template, self.placement.to_dict(), self.placement.default.name
         )
 
+    def running(self, model):
+        self._follow(model)
+        return super().running(model)
+
     def compile_arguments(self, model, args, kwargs):
+        self._follow(model)
         args, kwargs = super().compile_arguments(model, args, kwargs)
         _check_compiled(
             kwargs.get("run_eagerly", False), kwargs.get("jit_compile", "auto")
@@ -189,6 +239,7 @@ class DeviceParallelState(TrainingState):
         return args, kwargs
 
     def plan(self, model, batch_size):
+        self._follow(model)
         return _device_plan.plan_of(self, model, batch_size)
 
     def _traced(self):
