@@ -18,7 +18,7 @@ def placed(model, asked_for=None):
     """Name and index of each call -> its device."""
     placement = Placement(calls_of(model), asked_for or {}, DEFAULT)
     return {
-        (call.name, call.index): placement.of_node[call.node].name
+        (call.name, call.index): placement.device_of(call).name
         for top in placement.calls
         for call in top.all()
     }

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from keras_parallel.planning import Collective
+from keras_parallel.planning import Crossing
 from keras_parallel.planning import KindAgainstPlan
 from keras_parallel.planning import split_step
 from keras_parallel.planning.diagnosis import RULES
@@ -36,7 +36,7 @@ EVIDENCE = Evidence(
 
 REDUCED = KindAgainstPlan("all-reduce", 10**6, 10**6)
 GATHERED = KindAgainstPlan(
-    "all-gather", 0, 2000, (Collective("all-gather", "norm/mean", 1500),)
+    "all-gather", 0, 2000, (Crossing("all-gather", "norm/mean", 1500),)
 )
 REDUCED_TWICE = KindAgainstPlan("all-reduce", 10**6, 2 * 10**6)
 
@@ -46,12 +46,12 @@ CASES = [
     (
         {"against_plan": (REDUCED, GATHERED), "compiled": False},
         "more than planned",
-        "2.0 kB into all-gather, 'norm/mean', which is not planned",
+        "2.0 kB go into all-gather, 'norm/mean', which is not planned",
     ),
     (
         {"against_plan": (GATHERED, REDUCED_TWICE)},
         "more than planned",
-        "2.0 MB into all-reduce, where 1.0 MB are planned",
+        "2.0 MB go into all-reduce, where 1.0 MB are planned",
     ),
     ({"rows": 1, "split": False}, "uneven batches", "1 row does not divide"),
     (
@@ -116,6 +116,30 @@ CASES = [
         },
         "gradients",
         "exchanging 1073.7 MB of gradients",
+    ),
+    (
+        {
+            "in_stages": True,
+            "time": step(compute=60.0, communication=30.0),
+            "sent_bytes": 4 * 10**6,
+        },
+        "transfers",
+        "30 % of a step goes by in sending 4.0 MB",
+    ),
+    (
+        {"in_stages": True, "speedup_bound": 1.0},
+        "one after another",
+        "4 devices hold a larger model and compute no faster",
+    ),
+    ({"in_stages": True, "speedup_bound": 1.9}, "compute", ""),
+    ({"in_stages": True, "speedup_bound": None}, "compute", ""),
+    (
+        {
+            "in_stages": True,
+            "against_plan": (KindAgainstPlan("gpu:0 to gpu:1", 0, 2000),),
+        },
+        "more than planned",
+        "2.0 kB go from gpu:0 to gpu:1, which is not planned",
     ),
     # Few operations for each byte, and yet nothing waits.
     ({"time": step(compute=99.0), "flops": 2.0**30}, "compute", ""),

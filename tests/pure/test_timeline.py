@@ -167,6 +167,26 @@ def test_runs_are_told_over_all_devices():
     assert made.runs("other") == ()
 
 
+def test_the_stages_of_a_step_are_one_program():
+    events = [
+        event(20 * run + at, 3, device=device, program=program, run=run)
+        for run in range(2)
+        for at, device, program in (
+            (0, "gpu:0", "jit_train_step_gpu_0_0"),
+            (1, "gpu:1", "jit_train_step_gpu_1_1"),
+            (9, "gpu:0", "jit_train_step_gpu_0_2"),
+            (13, "gpu:0", "jit_train_step_gpu_0_0 (2)"),
+        )
+    ]
+    found = timeline(*events)
+    assert found.programs == ("jit_train_step", "jit_train_step (2)")
+    runs = found.runs("jit_train_step")
+    assert [r.duration for r in runs] == [pytest.approx(0.012)] * 2
+    assert {run.devices for run in runs} == {("gpu:0", "gpu:1")}
+    # What ran keeps its own name.
+    assert {e.program for e in found.events} == {e.program for e in events}
+
+
 def test_the_program_that_took_longest_comes_first():
     made = timeline(
         event(0, 1, program="small", run=0),

@@ -198,16 +198,6 @@ def test_bad_arguments():
     )
 
 
-def test_what_there_is_for_data_parallel_models_only():
-    model = parallel()
-    refused(lambda: kp.plan(model), _errors.PlanError, "data_parallel")
-    refused(
-        lambda: kp.check(model, X, Y),
-        _errors.RefusedModelError,
-        "data_parallel",
-    )
-
-
 @pytest.mark.parametrize("how", [{"run_eagerly": True}, {"jit_compile": False}])
 def test_uncompiled_steps_are_refused(how):
     refused(

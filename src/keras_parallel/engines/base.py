@@ -26,6 +26,7 @@ from keras_parallel.planning import Outline
 from keras_parallel.planning import Program
 from keras_parallel.planning import RowLayout
 from keras_parallel.planning import SlotLayout
+from keras_parallel.planning import StagesOutline
 from keras_parallel.planning import Timeline
 from keras_parallel.planning import lay_out_slot
 
@@ -84,6 +85,21 @@ class Execution(abc.ABC):
         slot that is sharded may wait with that until it is asked for.
         """
 
+    @abc.abstractmethod
+    def program(self, model: Any, kind: str, batch: Any) -> Program | None:
+        """What the backend compiles for a step of the parallel `model`.
+
+        Args:
+            model: A parallel model that runs so, built and compiled.
+            kind: `"train"` or `"test"`.
+            batch: A batch as the step's preparation takes it.
+
+        Returns:
+            The program that runs when a step of `model` meets such a batch.
+            `None` if steps are not compiled. Nothing is run, and no variable
+            changes.
+        """
+
 
 class Replicas(Execution):
     """One copy of a model on each of several devices.
@@ -139,21 +155,6 @@ class Replicas(Execution):
         del model, rows
         return None
 
-    @abc.abstractmethod
-    def program(self, model: Any, kind: str, batch: Any) -> Program | None:
-        """What the backend compiles for a step of the parallel `model`.
-
-        Args:
-            model: A parallel model on these replicas, built and compiled.
-            kind: `"train"` or `"test"`.
-            batch: A batch as the step's preparation takes it.
-
-        Returns:
-            The program that runs when a step of `model` meets such a batch.
-            `None` if steps are not compiled. Nothing is run, and no variable
-            changes.
-        """
-
 
 class Stages(Execution):
     """The parts of a model, each on a device of its own.
@@ -184,6 +185,31 @@ class Stages(Execution):
         May be nested: the innermost one counts. Has an effect in a step that
         is being traced only.
         """
+
+    def outline(
+        self,
+        model: Any,
+        rows: int,
+        numbered: Callable[[Any], contextlib.AbstractContextManager],
+        count: int,
+    ) -> StagesOutline | None:
+        """What the calls of a built `model` would compute.
+
+        Nothing runs for it: no device, no variable and no random state is
+        touched.
+
+        Args:
+            model: The user's model.
+            rows: Rows of a batch.
+            numbered: Takes a function from the number of a call to a context,
+                and gives the context in which each call runs within its own.
+            count: How many calls there are.
+
+        Returns:
+            `None` where it cannot be told before the first batch.
+        """
+        del model, rows, numbered, count
+        return None
 
     @abc.abstractmethod
     def settle(self, model: Any) -> None:

@@ -8,6 +8,7 @@
   there whether a class has one of its own.
 - `Function._run_through_graph`: runs a graph, and asks for the function of
   each node in the order in which they run.
+- `KerasTensor._keras_history`: which call makes a tensor.
 - `Function._nodes_by_depth`, `Sequential._functional`: the graph of a model.
 
 `tests/surface/test_keras_private.py` names each when a new Keras moves it.
@@ -17,6 +18,7 @@ import abc
 import functools
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras.src.models import functional
@@ -43,6 +45,21 @@ def nodes_of(graph: function.Function) -> list[Node]:
         for node in by_depth[depth]
         if node.operation and not node.is_input
     ]
+
+
+def taken_by(node: Node) -> list[keras.KerasTensor]:
+    """The tensors that a call takes, at any depth of its arguments."""
+    return list(node.input_tensors)
+
+
+def made_by(node: Node) -> list[keras.KerasTensor]:
+    """The tensors that a call makes, at any depth of its result."""
+    return list(node.outputs)
+
+
+def name_of_input(tensor: Any) -> str:
+    """The name of the input that a tensor is."""
+    return tensor._keras_history.operation.name
 
 
 class Watched:

@@ -12,6 +12,7 @@ from keras_parallel.graph.calls import Call
 from keras_parallel.planning import Device
 
 _INDEXED = re.compile(r"(?P<name>.*)\[(?P<index>\d+)\]")
+_HAS_INDEX = re.compile(r"\[\d+\]")
 
 
 class Placement:
@@ -36,7 +37,7 @@ class Placement:
     ):
         self.calls = calls
         self.default = default
-        # Node -> what the user asked for it.
+        # Call -> what the user asked for it.
         self._asked = {}
         every = [call for top in calls for call in top.all()]
         # One call is asked for more exactly than all of a layer.
@@ -45,21 +46,51 @@ class Placement:
             if not found:
                 raise _unknown(key, every)
             for call in found:
-                self._asked[call.node] = asked_for[key]
-        # Node -> its device, and (id of a variable) -> where it lives.
-        self.of_node: dict[typing.Any, Device] = {}
+                self._asked[call.nodes] = asked_for[key]
+        # The nodes of a call -> its device, and the id of a variable -> where
+        # it lives.
+        self._devices: dict[tuple, Device] = {}
         self._homes: dict[int, Device] = {}
+        # The nodes of calls for which nobody asked.
+        self._by_default: set[tuple] = set()
         for call in calls:
-            self._place(call, default)
+            self._place(call, None)
 
     def _place(self, call, around):
-        device = self._asked.get(call.node) or call.scope or around
-        self.of_node[call.node] = device
+        own = self._asked.get(call.nodes) or call.scope
+        device = own or around
+        self._devices[call.nodes] = device or self.default
         for inner in call.inside:
             self._place(inner, device)
+        if device is None:
+            self._by_default.add(call.nodes)
         for variable in getattr(call.operation, "variables", ()):
             # It lives where it is used first.
-            self._homes.setdefault(id(variable), device)
+            self._homes.setdefault(id(variable), device or self.default)
+
+    def device_of(self, call: Call) -> Device:
+        """Where a call of the model runs."""
+        return self._devices[call.nodes]
+
+    def leaves(self) -> list[Call]:
+        """The calls that run no graph themselves, in their order."""
+        return [call for top in self.calls for call in top.leaves()]
+
+    def is_asked_for(self, call: Call) -> bool:
+        """Whether a scope or the user says where a call runs."""
+        return call.nodes not in self._by_default
+
+    def by_nodes(self) -> dict[tuple, Device]:
+        """The nodes of a call -> its device, for `calls.placed`.
+
+        A model that lies in another one may be called alone too, as by the
+        user's own `train_step`: it runs where its first call does.
+        """
+        found = dict(self._devices)
+        for nodes, device in self._devices.items():
+            for start in range(1, len(nodes)):
+                found.setdefault(nodes[start:], device)
+        return found
 
     def home_of(self, variable: keras.Variable) -> Device:
         """Where a variable of the model lives."""
@@ -67,28 +98,26 @@ class Placement:
 
     def devices(self) -> tuple[Device, ...]:
         """All devices, the default one first."""
-        return tuple(dict.fromkeys([self.default, *self.of_node.values()]))
+        return tuple(dict.fromkeys([self.default, *self._devices.values()]))
 
     def to_dict(self) -> dict[str, str]:
         """The device of each call, for `placement=`: by names, for JSON."""
-        found = {}
-        for top in self.calls:
-            for call in top.all():
-                if not call.inside:
-                    devices = found.setdefault(call.name, {})
-                    devices[call.index] = self.of_node[call.node].name
+        found: dict[str, dict[str, str]] = {}
+        for call in self.leaves():
+            devices = found.setdefault(call.name, {})
+            devices[call.full_name] = self.device_of(call).name
         result = {}
         for name, devices in found.items():
             if len({*devices.values()}) == 1:
                 result[name] = next(iter(devices.values()))
             else:
-                result |= {f"{name}[{i}]": d for i, d in devices.items()}
+                result |= devices
         return result
 
 
 def _is_indexed(key):
     return isinstance(key, tuple) or (
-        isinstance(key, str) and _INDEXED.fullmatch(key) is not None
+        isinstance(key, str) and _HAS_INDEX.search(key) is not None
     )
 
 
@@ -98,7 +127,7 @@ def _is_meant(key, call):
         return call.index == index and _is_meant(what, call)
     if not isinstance(key, str):
         return call.operation is key
-    if key in (call.name, call.operation.name):
+    if key in (call.name, call.full_name, call.operation.name):
         return True
     match = _INDEXED.fullmatch(key)
     return match is not None and _is_meant(

@@ -5,10 +5,8 @@ import numbers
 import keras
 
 from keras_parallel._errors import RefusedModelError
-from keras_parallel.strategies._twin import is_parallel
 from keras_parallel.strategies._wording import error
 from keras_parallel.strategies._wording import shown
-from keras_parallel.strategies.data import DataParallelState
 
 _CALL = "keras_parallel.check(model, x, y{})"
 
@@ -49,15 +47,6 @@ def check_model(model):
             "A check is of a `keras.Model`.",
             f"model={shown(model)}",
             _CALL.format(""),
-            RefusedModelError,
-        )
-    if is_parallel(model) and not isinstance(
-        model._keras_parallel, DataParallelState
-    ):
-        raise error(
-            "There is a check of data-parallel models so far.",
-            f"the device-parallel model {model.name!r}",
-            "keras_parallel.check(keras_parallel.data_parallel(model), x, y)",
             RefusedModelError,
         )
     if not model.compiled:

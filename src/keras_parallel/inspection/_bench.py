@@ -1,5 +1,6 @@
 """Measures `fit` of a twin, each time from the same state."""
 
+import collections
 import dataclasses
 import warnings
 
@@ -8,6 +9,9 @@ from keras_parallel.inspection._watch import Watch
 from keras_parallel.inspection._watch import batch_hooks
 from keras_parallel.planning import Busy
 from keras_parallel.planning import busy_devices
+from keras_parallel.planning import busy_together
+from keras_parallel.planning import compile_seconds
+from keras_parallel.planning import step_of
 from keras_parallel.strategies import _twin
 from keras_parallel.strategies._wording import error
 from keras_parallel.testing import _state
@@ -54,6 +58,7 @@ class Bench:
         self._twin = twin
         self._start = start
         self._engine = parallel._keras_parallel.engine
+        self._is_same_on_each = parallel._keras_parallel.splits_rows
         self._watch = Watch()
         _twin.watch(
             twin,
@@ -74,16 +79,18 @@ class Bench:
             # A dataset may have fewer batches than were asked for.
             warnings.filterwarnings("ignore", message=".*ran out of data")
             self._fit(arguments, hooks)
-        own = [c for c in compiled if c.name == _STEP]
+        own = [c for c in compiled if step_of(c.name) == _STEP]
+        # A step of several programs is compiled as often as each of them.
+        times = collections.Counter(c.name for c in own)
         done = len(watch.batches) or steps
         return PerStep(
             # What is compiled beside the step lies between the steps too.
-            total=(watch.total - sum(c.seconds for c in compiled)) / done,
+            total=(watch.total - compile_seconds(compiled)) / done,
             input=watch.input / done,
             callbacks=sum(hooks.seconds.values()) / done if hooks else 0.0,
             slowest=hooks.slowest if hooks else None,
-            compilations=len(own),
-            compile_seconds=sum(c.seconds for c in own),
+            compilations=max(times.values(), default=0),
+            compile_seconds=compile_seconds(own),
             batches=watch.batches,
             stopped=hooks is not None and self._twin.stop_training,
         )
@@ -130,7 +137,10 @@ class Bench:
         return min(without), max(min(waiting) - min(without), 0.0)
 
     def busy(self, arguments, steps, total) -> Busy:
-        """What a device did in a step, in the mean over the devices.
+        """What devices did in a step.
+
+        That is the mean over devices that all do the same, and what at least
+        one of them did where each does something else.
 
         Args:
             arguments: Arguments of `fit`.
@@ -140,7 +150,11 @@ class Bench:
         """
         with self._engine.profile() as recording:
             recorded = self.fit(arguments, steps)
-        found = list(busy_devices(_of_steps(recording.timeline)).values())
+        timeline = _of_steps(recording.timeline)
+        if self._is_same_on_each:
+            found = list(busy_devices(timeline).values())
+        else:
+            found = [busy_together(timeline)]
         scale = min(1.0, total / recorded.total) / max(len(found) * steps, 1)
         return Busy(
             scale * sum(b.compute for b in found),
@@ -154,8 +168,8 @@ class Bench:
             batch: The batch.
             compiled: The `fit` in which it was compiled first.
         """
-        replicas = self._twin._keras_parallel.replicas
-        program = replicas.program(self._twin, "train", batch)
+        execution = self._twin._keras_parallel.execution
+        program = execution.program(self._twin, "train", batch)
         if program is None or not compiled.compilations:
             return program
         seconds = compiled.compile_seconds / compiled.compilations

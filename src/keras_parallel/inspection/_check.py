@@ -134,8 +134,9 @@ def report_on(model, source, callbacks) -> Report:
 
     usual = _usual(batches)
     rows = rows_of(usual)
-    devices = many._keras_parallel.replicas.devices
-    layout = lay_out_rows(rows, len(devices))
+    devices = many._keras_parallel.execution.devices
+    in_stages = not many._keras_parallel.splits_rows
+    layout = lay_out_rows(rows, 1 if in_stages else len(devices))
     program = on_many.program(usual, warm_up)
     plan = _plan_of(model, many, rows)
     against_plan = (
@@ -151,7 +152,10 @@ def report_on(model, source, callbacks) -> Report:
         shapes=len({shape_of(batch) for batch in seen}),
         compilations=warm_up.compilations + live.compilations,
         compile_seconds=time.compilation,
-        split=layout.split,
+        split=layout.split or in_stages,
+        in_stages=in_stages,
+        speedup_bound=getattr(plan, "speedup_bound", None),
+        sent_bytes=sum(row.compiled for row in against_plan or ()),
         time=time,
         compiled=program is not None,
         virtual=devices[0].virtual,

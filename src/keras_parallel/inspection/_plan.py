@@ -6,6 +6,7 @@ import keras
 
 from keras_parallel._errors import PlanError
 from keras_parallel.planning import Plan
+from keras_parallel.planning import StagePlan
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._wording import error
 from keras_parallel.strategies._wording import shown
@@ -14,7 +15,9 @@ from keras_parallel.strategies._wording import shown
 _BATCH_SIZE = 32
 
 
-def plan(model: keras.Model, batch_size: int | None = None) -> Plan:
+def plan(
+    model: keras.Model, batch_size: int | None = None
+) -> Plan | StagePlan:
     """Says where everything of a parallel model lives, and what crosses.
 
     Nothing runs for it: no program is compiled, no array is made on a device,
@@ -33,9 +36,11 @@ def plan(model: keras.Model, batch_size: int | None = None) -> Plan:
         batch_size: Rows of a global batch, as in `fit`; `None` is 32.
 
     Returns:
-        The plan: print it, or use `plan.to_dict()` and `plan.plot(path)`.
-        Sizes are in bytes and for each device; for activations they are an
-        estimate before the compiler, which may keep less.
+        The plan, a `Plan` of `data_parallel` or a `StagePlan` of
+        `device_parallel`: print it, or use `plan.to_dict()` and
+        `plan.plot(path)`. Sizes are in bytes and for each device; for
+        activations they are an estimate before the compiler, which may keep
+        less.
 
     Raises:
         PlanError: if `model` is not parallel, or not built.

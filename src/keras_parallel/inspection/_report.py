@@ -185,6 +185,8 @@ def _head(report):
     if count > _NAMES:
         names = [names[0], "...", names[-1]]
     yield f"Check of {report.model!r} on {of}: {', '.join(names)}"
+    if report.program is not None and report.program.parts > 1:
+        layout = "which go from device to device"
     yield f"{report.steps} steps of {report.batch_size} rows, {layout}"
 
 
@@ -221,15 +223,20 @@ def _compiled(report):
     if program is None:
         yield "Compiled: nothing, steps run eagerly"
         return
-    yield f"Compiled: `{program.name}`, in {program.compile_seconds:.2g} s"
+    parts = f" as {program.parts} programs" if program.parts > 1 else ""
+    yield (
+        f"Compiled: `{program.name}`{parts}, in {program.compile_seconds:.2g} s"
+    )
     work = "unknown" if program.flops is None else _si(program.flops, "")
     yield (
-        f"  on each device: {work} operations; {_size(program.argument_bytes)} "
+        f"  {'together' if parts else 'on each device'}: {work} operations; "
+        f"{_size(program.argument_bytes)} "
         f"in, {_size(program.output_bytes)} out, "
         f"{_size(program.temporary_bytes)} beside"
     )
-    if not program.collectives:
+    if not program.collectives and not parts:
         yield "  collectives: none"
+    yield from _sent(program)
     for c in _largest(program.collectives):
         yield (
             f"  {f'{c.count} x ' * (c.count > 1)}{c.kind}  "
@@ -240,6 +247,19 @@ def _compiled(report):
         size = sum(c.bytes for c in program.collectives)
         yield f"  and {rest} smaller; {_size(size)} in all"
     yield from _against_plan(report)
+
+
+def _sent(program):
+    between = [t for t in program.transfers if t.source is not None]
+    if not between:
+        return
+    size = _size(sum(t.bytes for t in between))
+    yield f"  between devices: {size} in {len(between)} arrays"
+    for t in _largest(between):
+        yield (
+            f"  {t.source.name} to {t.target.name}  {_size(t.bytes):>9}  "
+            f"{_purpose(t.what)}"
+        )
 
 
 def _against_plan(report):

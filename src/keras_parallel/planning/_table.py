@@ -10,6 +10,7 @@ from collections.abc import Sequence
 if typing.TYPE_CHECKING:
     from keras_parallel.planning.plan import Collective
     from keras_parallel.planning.plan import Plan
+    from keras_parallel.planning.stage_plan import StagePlan
 
 WIDTH = 100
 # Of a group with more members, one line tells all.
@@ -41,11 +42,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def title_of(plan: "Plan", width: int) -> str:
+def title_of(plan: "Plan | StagePlan", width: int) -> str:
     return f"Plan of {shortened(plan.model, width - 10)!r}"
 
 
-def scope_of(plan: "Plan") -> str:
+def scope_of(plan: "Plan | StagePlan") -> str:
     devices = [share.device for share in plan.shares]
     virtual = "virtual " if all(d.virtual for d in devices) else ""
     return (
@@ -54,7 +55,7 @@ def scope_of(plan: "Plan") -> str:
     )
 
 
-def _heading_of(plan: "Plan") -> str:
+def heading_of(plan: "Plan | StagePlan") -> str:
     return f"{title_of(plan, 50)} {scope_of(plan)}"
 
 
@@ -82,7 +83,7 @@ def summary_of(
     return sorted(lines, key=lambda one: -one.bytes)
 
 
-def _holdings(plan: "Plan") -> list[list[str]]:
+def holdings(plan: "Plan | StagePlan") -> list[list[str]]:
     names = ["rows", *plan.shares[0].parts, "total"]
     rows = [["device", *names]]
     for share in plan.shares:
@@ -107,19 +108,33 @@ def _crossings(plan: "Plan") -> list[list[str]]:
 
 
 def text_of(plan: "Plan") -> str:
-    blocks = [_heading_of(plan), _aligned(_holdings(plan), left=1)]
+    tables = [Table(holdings(plan), left=1)]
     if plan.collectives:
-        blocks.append(_aligned(_crossings(plan), left=2))
-    if plan.notes:
-        blocks.append(
-            "\n".join(
-                textwrap.fill(
-                    note, WIDTH, initial_indent="- ", subsequent_indent="  "
-                )
-                for note in plan.notes
-            )
-        )
-    return "\n\n".join(blocks)
+        tables.append(Table(_crossings(plan), left=2))
+    return as_text(heading_of(plan), tables, plan.notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of cells, the first one of headings.
+
+    Args:
+        rows: The rows.
+        left: How many columns, from the first on, are aligned to the left.
+    """
+
+    rows: Sequence[Sequence[str]]
+    left: int
+
+
+def as_text(heading: str, tables: Iterable[Table], notes: Iterable[str]) -> str:
+    """A heading, tables and a list of sentences, in lines."""
+    blocks = [heading, *(_aligned(t.rows, t.left) for t in tables)]
+    listed = "\n".join(
+        textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ")
+        for note in notes
+    )
+    return "\n\n".join([*blocks, *([listed] if listed else [])])
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
@@ -136,14 +151,20 @@ def _aligned(rows: Sequence[Sequence[str]], left: int) -> str:
 
 
 def html_of(plan: "Plan") -> str:
-    # Colors are left to the notebook, so that dark ones stay dark.
-    blocks = [f"<p><strong>{html.escape(_heading_of(plan))}</strong></p>"]
-    blocks.append(_html_table(_holdings(plan), left=1))
+    tables = [Table(holdings(plan), left=1)]
     if plan.collectives:
-        blocks.append(_html_table(_crossings(plan), left=2))
-    if plan.notes:
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in plan.notes)
-        blocks.append(f"<ul>{notes}</ul>")
+        tables.append(Table(_crossings(plan), left=2))
+    return as_html(heading_of(plan), tables, plan.notes)
+
+
+def as_html(heading: str, tables: Iterable[Table], notes: Iterable[str]) -> str:
+    """The same in HTML."""
+    # Colors are left to the notebook, so that dark ones stay dark.
+    blocks = [f"<p><strong>{html.escape(heading)}</strong></p>"]
+    blocks += [_html_table(table.rows, table.left) for table in tables]
+    listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    if listed:
+        blocks.append(f"<ul>{listed}</ul>")
     return f"<div>{''.join(blocks)}</div>"
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_parallel.planning._intervals import covered
 from keras_parallel.planning.timeline import Timeline
 
 
@@ -17,6 +18,19 @@ class Busy:
 
     compute: float
     communication: float
+
+
+def busy_together(timeline: Timeline) -> Busy:
+    """Reads how long at least one device computed, or communicated."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for event in timeline.events:
+        if event.device in timeline.devices:
+            span = event.begin_ns, event.end_ns
+            spans.setdefault(event.kind, []).append(span)
+    compute = covered(spans.get("compute", []))
+    communication = spans.get("communication", [])
+    both = covered([*spans.get("compute", []), *communication])
+    return Busy(compute / 1e9, (both - compute) / 1e9)
 
 
 def busy_devices(timeline: Timeline) -> dict[str, Busy]:

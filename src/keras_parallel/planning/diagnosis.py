@@ -26,6 +26,8 @@ _LARGE_GRADIENTS = 2**20
 # a byte with another. A dense layer does 1.5 for each row and byte of gradient.
 _OPERATIONS_PER_BYTE = 64
 _MOST = 0.5
+# A bound on the speed-up below which further devices give room, not speed.
+_WORTH_A_DEVICE = 1.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +54,13 @@ class Evidence:
         largest: Path and gradient bytes of the layer with the most of them.
         flops: Floating-point operations of a step on a device, if known.
         steps_per_execution: How many steps Keras starts at once.
-        against_plan: The collectives held against the plan.
+        against_plan: What crosses, held against the plan.
+        in_stages: Whether each device computes a part of the model, and all
+            rows of it.
+        speedup_bound: By how much parts that run at the same time can make a
+            step faster, at most, if known.
+        sent_bytes: Size of what parts of the model send to each other in a
+            step.
     """
 
     devices: int
@@ -73,6 +81,9 @@ class Evidence:
     flops: float | None = None
     steps_per_execution: int = 1
     against_plan: tuple[KindAgainstPlan, ...] = ()
+    in_stages: bool = False
+    speedup_bound: float | None = None
+    sent_bytes: int = 0
 
     @property
     def unplanned(self) -> tuple[KindAgainstPlan, ...]:
@@ -137,8 +148,9 @@ def _more_than_planned(e: Evidence) -> str:
         else "which is not planned"
     )
     return (
-        f"More than planned: in each step a device puts {_size(row.compiled)} "
-        f"into {row.kind}{largest}, {planned}; something in the model or in "
+        f"More than planned: in each step {_size(row.compiled)} go "
+        f"{'from' if e.in_stages else 'into'} {row.kind}{largest}, {planned}; "
+        "something in the model or in "
         "its step needs rows or values of other devices: change it, or count "
         "on that exchange."
     )
@@ -226,7 +238,8 @@ def _of(e: Evidence, *parts: str) -> float:
 
 
 def _has_large_gradients(e: Evidence) -> bool:
-    if e.devices == 1 or e.gradient_bytes < _LARGE_GRADIENTS:
+    few = e.gradient_bytes < _LARGE_GRADIENTS
+    if e.devices == 1 or e.in_stages or few:
         return False
     if e.flops is None:
         return _of(e, "communication") >= _COMMUNICATES
@@ -291,6 +304,38 @@ def _or_more_steps(e: Evidence, joined_by: str = " or") -> str:
     return f"{joined_by} `model.compile(..., steps_per_execution=10)`"
 
 
+def _sends(e: Evidence) -> bool:
+    return e.in_stages and _of(e, "communication") >= _COMMUNICATES
+
+
+def _sending(e: Evidence) -> str:
+    return (
+        f"Transfers: {_percent(_of(e, 'communication'))} of a step goes by in "
+        f"sending {_size(e.sent_bytes)} from device to device while none "
+        "computes; cut the model where tensors are small, "
+        "`print(keras_parallel.plan(model))` lists them."
+    )
+
+
+def _is_a_chain(e: Evidence) -> bool:
+    bound = e.speedup_bound
+    return (
+        e.in_stages
+        and bound is not None
+        and bound < _WORTH_A_DEVICE
+        and _of(e, "compute") >= _MOST
+    )
+
+
+def _chain(e: Evidence) -> str:
+    return (
+        "One after another: the parts of this model wait for each other, so "
+        f"that {e.devices} devices hold a larger model and compute no faster; "
+        "give branches that do not need each other devices of their own, or "
+        "use `data_parallel` if the model fits on one device."
+    )
+
+
 def _waits(e: Evidence) -> bool:
     return e.devices > 1 and _of(e, "communication") >= _WAITS_FOR_HOST
 
@@ -344,6 +389,8 @@ RULES = (
     Rule("large layer", _is_one_layer, _layer),
     Rule("gradients", _has_large_gradients, _gradients),
     Rule("tiny steps", _is_tiny, _tiny),
+    Rule("transfers", _sends, _sending),
+    Rule("one after another", _is_a_chain, _chain),
     Rule("waiting", _waits, _waiting),
     Rule("compute", lambda e: _of(e, "compute") >= _MOST, _compute),
     Rule("mixed", lambda e: True, _mixed),

@@ -33,3 +33,31 @@ class Outline:
     def activations(self, parts: int) -> int:
         """What one of `parts` devices keeps, each with rows of its own."""
         return -(-self.row_activations // parts) + self.other_activations
+
+
+@dataclasses.dataclass(frozen=True)
+class CallOutline:
+    """What one call computes for a batch.
+
+    Args:
+        flops: Floating-point operations of the forward pass, of products of
+            matrices and convolutions only.
+        activations: What it keeps for the backward pass, in bytes.
+    """
+
+    flops: float
+    activations: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StagesOutline:
+    """What the calls of a model compute, found without running it.
+
+    Args:
+        calls: One for each call that was asked for, in order.
+        updates: For each non-trainable variable, in order, how often the
+            forward pass assigns it.
+    """
+
+    calls: tuple[CallOutline, ...]
+    updates: tuple[int, ...]

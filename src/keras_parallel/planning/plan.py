@@ -103,6 +103,19 @@ class DeviceShare:
         """All of it that is known, in bytes."""
         return sum(size or 0 for size in self.parts.values())
 
+    def to_dict(self) -> dict[str, typing.Any]:
+        """All of it in numbers and strings. Sizes are in bytes."""
+        return {
+            "device": self.device.name,
+            "virtual": self.device.virtual,
+            "rows": self.rows,
+            **{
+                name.replace("-", "_"): size
+                for name, size in self.parts.items()
+            },
+            "total": self.total,
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -168,19 +181,7 @@ class Plan:
         return {
             "model": self.model,
             "batch_size": self.batch_size,
-            "devices": [
-                {
-                    "device": share.device.name,
-                    "virtual": share.device.virtual,
-                    "rows": share.rows,
-                    **{
-                        name.replace("-", "_"): size
-                        for name, size in share.parts.items()
-                    },
-                    "total": share.total,
-                }
-                for share in self.shares
-            ],
+            "devices": [share.to_dict() for share in self.shares],
             "collectives": [
                 {
                     "kind": collective.kind,

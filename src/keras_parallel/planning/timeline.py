@@ -11,6 +11,7 @@ from keras_parallel.planning import _chrome
 from keras_parallel.planning import _intervals
 from keras_parallel.planning import _summary
 from keras_parallel.planning.devices import Device
+from keras_parallel.planning.stage_names import step_of
 
 if TYPE_CHECKING:
     import os
@@ -156,7 +157,8 @@ class Timeline:
         for event in self.events:
             if event.device != HOST and event.program is not None:
                 if event.run is not None:
-                    key = (event.program, event.run)
+                    # The stages of a step run once in each of its runs.
+                    key = (step_of(event.program), event.run)
                     parts.setdefault(key, []).append(event)
         runs: dict[str, list[Run]] = {}
         for (program, number), events in sorted(parts.items()):
@@ -169,7 +171,10 @@ class Timeline:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The programs that ran on devices, the one that took longest first."""
+        """The programs that ran on devices, the one that took longest first.
+
+        A step that runs in stages, each a program, is one of them.
+        """
         return tuple(self._runs)
 
     def runs(self, program: str) -> tuple[Run, ...]:

@@ -20,7 +20,7 @@ def plan_of(state, model, batch_size: int) -> Plan:
     """
     devices = state.replicas.devices
     layout = lay_out_rows(batch_size, len(devices))
-    trace = traced(state, model, batch_size)
+    trace = traced(state, model, batch_size, state.replicas.outline)
     outline = trace.outline
     slots = _sizes.optimizer_variables(state, model)
     held = _held_slots(state, slots)

@@ -6,9 +6,6 @@ import typing
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies._memory import traced_only
 
-if typing.TYPE_CHECKING:
-    from keras_parallel.planning import Outline
-
 _MOST_LETTERS = 200
 
 
@@ -22,20 +19,28 @@ class Traced:
         unbuilt: Names of layers that the first batch builds, or may build.
     """
 
-    outline: "Outline | None"
+    outline: typing.Any
     why: str = ""
     unbuilt: tuple[str, ...] = ()
 
 
-def traced(state, model, rows: int) -> Traced:
-    """Traces the parallel `model` for `rows` rows, and leaves it as it was."""
+def traced(state, model, rows: int, outline_of) -> Traced:
+    """Traces a parallel model, and leaves it as it was.
+
+    Args:
+        state: What `model` holds beside the user's model.
+        model: The parallel model.
+        rows: Rows of a batch.
+        outline_of: Takes the user's model and the rows, and returns what the
+            engine says.
+    """
     template = state.template
     before = {id(v) for v in template.variables}
     waiting = [x for x in _keras.layers_of(template) if not x.built]
     outline, why = None, "the shapes of its inputs are not known"
     with traced_only(model):
         try:
-            outline = state.replicas.outline(template, rows)
+            outline = outline_of(template, rows)
         except Exception as error:
             # The user's code, for rows that it may not be made for. Training
             # tells what is wrong with it.

@@ -51,16 +51,17 @@ def notes(state, model, layout, trace, slots, metrics):
             f"What {_listed(late)} will hold is not known before the first "
             "batch."
         )
-    yield from _of_trace(trace, layout)
+    yield from of_trace(trace, layout.rows)
     if layout.split and len(layout.per_device) > 1:
         yield from _of_grouped(trace)
         yield from _of_crossings(state, model)
 
 
-def _of_trace(trace, layout):
+def of_trace(trace, rows):
+    """Why an outline is not there, or not whole."""
     if trace.outline is None:
         yield (
-            f"The model cannot be traced for {layout.rows} rows, because "
+            f"The model cannot be traced for {rows} rows, because "
             f"{trace.why}: activations are not estimated, and gradients are "
             "taken to cross in the dtype of the weights."
         )

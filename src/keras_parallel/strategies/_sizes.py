@@ -30,21 +30,32 @@ def optimizer_variables(state, model):
     Returns:
         An empty list without an optimizer; `None` where it is not known.
     """
+    slots = optimizer_slots(state, model)
+    return None if slots is None else [slot for slot, _ in slots]
+
+
+def optimizer_slots(state, model):
+    """The same, each with the variable of the model it belongs to, if any."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return []
     if getattr(optimizer, "built", False):
-        return list(optimizer.variables)
+        owners = _keras.owners_of_slots(optimizer)
+        return [(slot, owners.get(id(slot))) for slot in optimizer.variables]
+    owners_found = []
 
     def make():
         alike = type(optimizer).from_config(optimizer.get_config())
         alike.build(model.trainable_variables)
+        owners = _keras.owners_of_slots(alike)
+        owners_found[:] = [owners.get(id(slot)) for slot in alike.variables]
         return alike.variables
 
     try:
-        return state.engine.imagined(make)
+        slots = state.engine.imagined(make)
     except Exception:
         return None  # An optimizer of the user's own may do anything.
+    return None if slots is None else list(zip(slots, owners_found))
 
 
 def of_loss_trackers(model, outline) -> int:

@@ -32,6 +32,9 @@ class TrainingState(OverlayState):
         layers: Classes of the mode, to put above that of the user's model.
     """
 
+    # Whether each device computes rows of its own of a batch.
+    splits_rows = False
+
     def __init__(self, template, engine, execution, layers=()):
         self.engine = engine
         self.execution = execution

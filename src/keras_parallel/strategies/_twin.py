@@ -44,7 +44,7 @@ def one_device_twin(model: keras.Model, parallel: keras.Model) -> keras.Model:
         model: The model, plain or parallel.
         parallel: A parallel twin of it.
     """
-    runtime = parallel._keras_parallel.replicas.runtime_attributes
+    runtime = parallel._keras_parallel.execution.runtime_attributes
     state = _OneDeviceState(template_of(model), (Overlay,), runtime)
     twin = overlay(state)
     return _adopt(twin, model) if is_parallel(model) else twin

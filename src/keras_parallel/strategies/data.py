@@ -130,6 +130,8 @@ def multi_gpu_model(
 class DataParallelState(TrainingState):
     """What a data-parallel model holds beside the user's model."""
 
+    splits_rows = True
+
     def __init__(self, template, engine, devices, shard_optimizer):
         self.replicas = engine.replicas(devices, self._report, shard_optimizer)
         super().__init__(template, engine, self.replicas)

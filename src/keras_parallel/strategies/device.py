@@ -13,7 +13,6 @@ import keras
 
 from keras_parallel._errors import DeviceError
 from keras_parallel._errors import PlacementError
-from keras_parallel._errors import PlanError
 from keras_parallel._errors import RefusedModelError
 from keras_parallel.engines import active_engine
 from keras_parallel.graph import calls as graph_calls
@@ -21,6 +20,7 @@ from keras_parallel.graph.placement import Placement
 from keras_parallel.graph.scopes import scope
 from keras_parallel.planning import Device
 from keras_parallel.planning.devices import best_kind
+from keras_parallel.strategies import _device_plan
 from keras_parallel.strategies import _feeding
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies._overlay import Overlay
@@ -96,6 +96,7 @@ def device_parallel(
     Raises:
         DeviceError: if a device is not there.
         PlacementError: if a key of `placement` names no call of the model.
+        PlanError: if something would go to another device that cannot.
         RefusedModelError: if `model` has no graph.
         BackendError: if there is no engine for the Keras backend in use.
     """
@@ -115,6 +116,7 @@ def device_parallel(
             "`device_parallel(keras.Model(inputs, outputs))`."
         )
     placed = Placement(calls, _asked_for(placement), chosen)
+    _device_plan.check_placement(model, placed)
     check_not_distributed(model)
     if model.compiled:
         _check_compiled(model.run_eagerly, model.jit_compile)
@@ -187,15 +189,10 @@ class DeviceParallelState(TrainingState):
         return args, kwargs
 
     def plan(self, model, batch_size):
-        del batch_size
-        raise PlanError(
-            "There is a plan of data-parallel models so far. Received: the "
-            f"device-parallel model {model.name!r}. A call that works: "
-            "`keras_parallel.plan(keras_parallel.data_parallel(model))`."
-        )
+        return _device_plan.plan_of(self, model, batch_size)
 
     def _traced(self):
-        return graph_calls.placed(self.placement.of_node, self.execution.on)
+        return graph_calls.placed(self.placement.by_nodes(), self.execution.on)
 
     def _homes_of(self, model, variables):
         owners = _keras.owners_of_slots(getattr(model, "optimizer", None))

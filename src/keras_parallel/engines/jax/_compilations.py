@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import time
 
 import jax
 
@@ -26,7 +27,7 @@ def compilations():
             before[name] = before.get(name, 0.0) + duration_secs
         elif event == _COMPILED:
             seconds = duration_secs + before.pop(name, 0.0)
-            found.append(Compilation(name, seconds))
+            found.append(Compilation(name, seconds, time.perf_counter()))
 
     jax.monitoring.register_event_duration_secs_listener(hear)
     try:

@@ -30,7 +30,7 @@ def outline_of(model, rows, widths):
     Returns:
         `None` if the shapes of the inputs are not known.
     """
-    inputs = _inputs_of(model, rows)
+    inputs = inputs_of(model, rows)
     if inputs is None:
         return None
     failed = None
@@ -43,10 +43,12 @@ def outline_of(model, rows, widths):
 
 
 def _outline(model, rows, widths, inputs):
-    trainable = [_abstract(v) for v in model.trainable_variables]
-    others = [_abstract(v) for v in model.non_trainable_variables]
+    trainable = [abstract(v) for v in model.trainable_variables]
+    others = [abstract(v) for v in model.non_trainable_variables]
     updated = []
-    traced = jax.make_jaxpr(_forward(model, updated))(trainable, others, inputs)
+    traced = jax.make_jaxpr(forward_of(model, updated))(
+        trainable, others, inputs
+    )
     # How each argument of the trace came about.
     origins: list[Any] = list(map(weight, range(len(trainable))))
     origins += [STATE] * len(others)
@@ -80,7 +82,7 @@ class _Scope(keras.StatelessScope):
         super().add_update(update)
 
 
-def _forward(model, updated):
+def forward_of(model, updated):
     """The forward pass in training, as a function of its state."""
     options = {}
     if "training" in inspect.signature(model.call).parameters:
@@ -123,7 +125,7 @@ def _kept(traced, origins, trainable, rows):
     return by_row, beside
 
 
-def _abstract(variable):
+def abstract(variable):
     return _array(variable.shape, variable.dtype)
 
 
@@ -132,7 +134,7 @@ def _array(shape, dtype):
     return jax.ShapeDtypeStruct(tuple(shape), held)
 
 
-def _inputs_of(model, rows):
+def inputs_of(model, rows):
     """Shapes and dtypes of the inputs for `rows` rows, if they are known."""
     if isinstance(model, keras.Sequential):
         inputs = model.inputs[0] if model.inputs else None

@@ -55,6 +55,9 @@ class Places:
         self.of_equation: list[Device | None] = []
         self.of_value = dict(zip(jaxpr.invars, inputs))
         self.of_value |= dict.fromkeys(jaxpr.constvars)
+        # Where what an array is formed of lies, for those without a device.
+        self._formed_on = {}
+        self._read_by = _first_readers(jaxpr)
         # Equations that take nothing which has a device.
         self._undecided = set()
         for equation in jaxpr.eqns:
@@ -80,25 +83,53 @@ class Places:
         self.of_value |= dict.fromkeys(equation.outvars, device)
 
     def _device_of(self, equation, index):
-        taken, label = _variables(equation), label_of(equation)
+        taken, label = _variables(equation), self._label_of(equation)
+        held = self._most_of(taken)
         if equation.primitive.name in _FORM and not equation.effects:
             grows = sum(map(_bytes, equation.outvars)) >= sum(
                 map(_bytes, taken)
             )
             if grows and (label is None or not taken):
+                self._formed_on |= dict.fromkeys(equation.outvars, held)
                 return None
         if label is not None:
             return label
         if equation.outvars[0] in self._homes:
             return self._homes[equation.outvars[0]]
-        held = collections.Counter()
-        for variable in taken:
-            held[self.of_value[variable]] += _bytes(variable)
-        del held[None]
-        if held:
-            return held.most_common(1)[0][0]
+        if held is not None:
+            return held
         self._undecided.add(index)
         return None
+
+    def _label_of(self, equation):
+        """The label of an equation; of a sum of gradients, the reader's.
+
+        JAX adds up the gradients of a value that several calls took, and
+        labels the sum as one of them. It belongs to who made the value, if
+        they do not come from one device.
+        """
+        if equation.primitive.name == "add_any":
+            places = {self._lies_on(v) for v in _variables(equation)}
+            if len(places) == 1:
+                return places.pop()
+        while equation.primitive.name == "add_any":
+            reader = self._read_by.get(equation.outvars[0])
+            if reader is None or label_of(reader) is None:
+                break
+            equation = reader
+        return label_of(equation)
+
+    def _lies_on(self, variable):
+        """Where a value lies, or what it is formed of; `None` if anywhere."""
+        return self.of_value.get(variable) or self._formed_on.get(variable)
+
+    def _most_of(self, variables):
+        """Where most of some values lies, in bytes."""
+        held = collections.Counter()
+        for variable in variables:
+            held[self._lies_on(variable)] += _bytes(variable)
+        del held[None]
+        return held.most_common(1)[0][0] if held else None
 
     def _decide(self, jaxpr):
         """Gives what could run anywhere the device of who needs it first."""
@@ -172,6 +203,14 @@ class Places:
             _, part = partial_eval.dce_rules[equation.primitive](used, equation)
             parts.append(part)
         return parts
+
+
+def _first_readers(jaxpr):
+    readers = {}
+    for equation in jaxpr.eqns:
+        for variable in _variables(equation):
+            readers.setdefault(variable, equation)
+    return readers
 
 
 def _variables(equation):

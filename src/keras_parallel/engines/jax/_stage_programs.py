@@ -22,6 +22,7 @@ from jax.sharding import SingleDeviceSharding
 
 from keras_parallel.engines.jax._labels import label_of
 from keras_parallel.engines.jax._places import Places
+from keras_parallel.planning import stage_name
 from keras_parallel.planning.stages import Operation
 from keras_parallel.planning.stages import Stage
 from keras_parallel.planning.stages import cut_into_stages
@@ -116,6 +117,31 @@ class StagedStep:
             for slot, literal in self._outputs
         ]
 
+    @property
+    def equations(self):
+        """The equations of the step, those of several devices taken apart."""
+        return self._places.equations
+
+    @property
+    def arguments(self):
+        """The values that the step takes."""
+        return self._jaxpr.invars
+
+    @property
+    def compiled(self):
+        """What was compiled for each stage."""
+        return [program.function for program in self._programs]
+
+    def crossings(self):
+        """Each value that is sent, from where and to where.
+
+        It comes from `None` if the host sends it.
+        """
+        for variable, devices in self._needed_on.items():
+            source = self._places.of_value[variable]
+            if source is not None or variable in self._jaxpr.invars:
+                yield from ((variable, source, device) for device in devices)
+
     def _placed_constants(self):
         for variable, value in self._constants.items():
             for device in self._needed_on.get(variable, ()):
@@ -197,8 +223,8 @@ class StagedStep:
                 # The new value takes the place of the old one in memory.
                 if ended[i] and replaced.get(v) in stage.writes
             ]
-            device = f"{stage.place.kind}_{stage.place.index}"
-            to_compile.append((f"{name}_{device}_{index}", stage, donated))
+            program = stage_name(name, stage.place, index)
+            to_compile.append((program, stage, donated))
             laid_out.append(
                 (
                     tuple(takes),

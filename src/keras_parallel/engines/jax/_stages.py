@@ -6,14 +6,18 @@ is cut into programs of one device each. Differentiation, the optimizer, losses
 and metrics are what they are on one device, equation by equation.
 """
 
+import time
+
 import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from keras_parallel.engines.base import Stages
+from keras_parallel.engines.jax._call_costs import outline_of_calls
 from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._labels import labelled
 from keras_parallel.engines.jax._stage_programs import StagedStep
+from keras_parallel.engines.jax._staged_program import program_of
 from keras_parallel.engines.jax._state import each_once
 from keras_parallel.engines.jax._state import in_groups
 from keras_parallel.engines.jax._state import lies_as
@@ -26,6 +30,8 @@ class JaxStages(JaxExecution, Stages):
     def __init__(self, devices, jax_devices, homes_of, traced):
         super().__init__(devices, homes_of, traced)
         self.jax_devices = dict(zip(devices, jax_devices))
+        # Kind of step -> what was compiled last.
+        self._steps = {}
 
     def on(self, device):
         return labelled(device)
@@ -50,6 +56,9 @@ class JaxStages(JaxExecution, Stages):
         """Nothing: a gradient lies where it is computed."""
         return weights
 
+    def outline(self, model, rows, numbered, count):
+        return outline_of_calls(model, rows, numbered, count)
+
     def at_home(self, value):
         """What lies on another device, on the one where Keras keeps models."""
         if isinstance(value, jax.Array) and value.devices() != {self.home}:
@@ -68,8 +77,25 @@ class JaxStages(JaxExecution, Stages):
             state.bring_home()
 
     def function_of(self, model, kind):
-        step = _Step(self, model, kind)
+        step = self._steps[kind] = _Step(self, model, kind)
         return model._make_function(step, concatenate_outputs=kind == "predict")
+
+    def program(self, model, kind, batch):
+        with self.running(model):
+            if kind not in self._steps:
+                self.function_of(model, kind)
+            placed = model._keras_parallel.batch_preparation(model, kind)(batch)
+            model._get_jax_state(
+                trainable_variables=True,
+                non_trainable_variables=True,
+                metrics_variables=True,
+                optimizer_variables=kind == "train",
+            )
+            state = model._keras_parallel.states[kind]
+            start = time.perf_counter()
+            staged = self._steps[kind].staged_for(state.read(), placed)
+            seconds = time.perf_counter() - start
+            return program_of(f"{kind}_step", staged, state.names(), seconds)
 
 
 class _State:
@@ -82,6 +108,10 @@ class _State:
         self._shardings = [
             SingleDeviceSharding(jax_devices[home]) for home in homes
         ]
+
+    def names(self):
+        """What people call the variables."""
+        return [variable.path for variable in self._variables]
 
     def read(self):
         """The values of the variables, in their groups."""
@@ -130,12 +160,19 @@ class _Step:
         self._compiled = {}
 
     def __call__(self, state, data):
+        leaves, staged, outputs = self._for(state, data)
+        return jax.tree.unflatten(outputs, staged(*leaves))
+
+    def staged_for(self, state, data):
+        """What runs for such a state and such data."""
+        return self._for(state, data)[1]
+
+    def _for(self, state, data):
         leaves, structure = jax.tree.flatten((state, data))
         key = structure, tuple(map(_shape_of, leaves))
         if key not in self._compiled:
             self._compiled[key] = self._staged(state, data)
-        staged, outputs = self._compiled[key]
-        return jax.tree.unflatten(outputs, staged(*leaves))
+        return leaves, *self._compiled[key]
 
     def _staged(self, state, data):
         described = jax.tree.map(
