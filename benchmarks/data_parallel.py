@@ -10,11 +10,9 @@ compares what was measured in the same round. See benchmarks/README.md.
 
 import argparse
 import dataclasses
-import datetime as dt
 import json
 import os
 import pathlib
-import platform
 import statistics
 import sys
 
@@ -24,6 +22,9 @@ from _data_parallel.peers import PEERS
 from _data_parallel.session import FAR_EVERY
 from _data_parallel.session import Session
 from _data_parallel.workloads import WORKLOADS
+from _measuring import conditions
+from _measuring.options import names_in
+from _measuring.options import plain
 
 QUESTIONS = ("steps", "host", "growth")
 _QUICK_ROWS, _QUICK_BATCH = 64, 16
@@ -50,16 +51,16 @@ def main():
         # What was measured before a mistake, or Ctrl-C, is not lost.
         print("\n".join([*_conditions(session), *lines]))
         if options.json:
-            options.json.write_text(json.dumps(_plain(session.data), indent=1))
+            options.json.write_text(json.dumps(plain(session.data), indent=1))
     return 1 if session.not_run else 0
 
 
 def _options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--workloads", type=_names_in(WORKLOADS), default=list(WORKLOADS))
-    add("--peers", type=_names_in(PEERS), default=list(PEERS))
-    add("--questions", type=_names_in(QUESTIONS), default=list(QUESTIONS))
+    add("--workloads", type=names_in(WORKLOADS), default=list(WORKLOADS))
+    add("--peers", type=names_in(PEERS), default=list(PEERS))
+    add("--questions", type=names_in(QUESTIONS), default=list(QUESTIONS))
     add("--devices", type=int, default=2, help="of the parallel peers")
     add("--rounds", type=int, help="at least so many")
     add("--seconds", type=float, help="more rounds until so many have passed")
@@ -74,19 +75,6 @@ def _options():
         if getattr(options, name) is None:
             setattr(options, name, value)
     return options
-
-
-def _names_in(known):
-    def names(text):
-        given = text.split(",")
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(
-                f"{', '.join(unknown)}: choose from {', '.join(known)}"
-            )
-        return given
-
-    return names
 
 
 def _sized(workload, quick):
@@ -164,13 +152,7 @@ def _conditions(session):
     versions = ", ".join(
         f"{k} {v}" for k, v in sorted(session.versions.items())
     )
-    facts = {
-        "date": dt.date.today().isoformat(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory": f"{_memory() / 2**30:.0f} GiB",
-        "system": platform.platform(),
-        "Python": platform.python_version(),
+    facts = conditions.of_machine() | {
         "packages": versions,
         "devices": f"{session.devices} virtual devices or processes on the CPU",
         "rounds": f"at least {session.rounds}, and as many as begin in "
@@ -183,7 +165,7 @@ def _conditions(session):
         "replica's rows with MirroredStrategy and DDP, their defaults",
         "cores used by idle workers": f"{idle} of one, median over turns",
     }
-    lines = [f"- {name}: {value}" for name, value in facts.items()]
+    lines = conditions.listed(facts)
     return ["# Data parallelism and its peers", "", *lines, "", *_METHOD]
 
 
@@ -193,26 +175,6 @@ _METHOD = [
     "interval comes from the bootstrap (fixed seed). A limit is held when the",
     "upper end of the interval keeps to it.",
 ]
-
-
-def _processor():
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [x.partition(":")[2].strip() for x in lines if "model name" in x]
-    return (names or [platform.processor()])[0]
-
-
-def _memory():
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _plain(value):
-    """With strings for keys, as JSON has them."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ def _mib(size):
 def memory_of(found, tiny, name, who):
     """In a process of its own: trains, and says what the device held."""
     from _check_gpu import parallel
+    from _measuring.turns import wait_for
 
     import keras_parallel as kp
 
@@ -73,7 +74,7 @@ def memory_of(found, tiny, name, who):
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
     y = np.zeros((len(x), 10), "float32")
     model.fit(x, y, batch_size=rows, epochs=2, verbose=0)
-    parallel.wait_for(model)
+    wait_for(model)
     devices = parallel.jax_devices()
     found.keep(
         peak=_largest_peak(devices),

@@ -43,9 +43,3 @@ def data_parallel(model, devices):
 
     parallel.compute_loss = larger
     return parallel
-
-
-def wait_for(model):
-    """Returns when the devices have done all that they were given."""
-    variables = model.variables + model.optimizer.variables
-    jax.block_until_ready([v.value for v in variables])

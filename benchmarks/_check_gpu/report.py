@@ -2,7 +2,7 @@
 
 from _check_gpu.findings import FAILED
 from _check_gpu.findings import OK
-from _data_parallel import ratios
+from _measuring import ratios
 
 NOT_RUN = "not run"
 _HEADER = ["part", "checked", "bound", "found", "seconds", "result"]

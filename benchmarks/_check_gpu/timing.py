@@ -1,17 +1,19 @@
 """Time of our training on one GPU against plain Keras, paired in turn."""
 
-import random
+import functools
 import statistics
-import time
 
 from _check_gpu import parallel
-from _data_parallel import ratios
 from _data_parallel import keras_models
 from _data_parallel.keras_models import compile_model
 from _data_parallel.keras_models import make_model
 from _data_parallel.null_step import NullStep
 from _data_parallel.null_step import replaced
 from _data_parallel.workloads import WORKLOADS
+from _measuring import ratios
+from _measuring.turns import in_turn
+from _measuring.turns import timed
+from _measuring.turns import wait_for
 
 from keras.src.backend.jax import trainer as keras_trainer
 
@@ -71,27 +73,23 @@ def _pair(workload):
 def _rounds(pair, workload, tiny):
     """Seconds per step, by who and the number of the round."""
     x, y = workload.data()
-    order = random.Random(0)
-    # What the first runs still have to set up is not counted.
-    for model in pair.values():
-        _fit(model, workload, x, y)
-    seconds = {who: {} for who in pair}
-    began = time.perf_counter()
-    for number in range(_TINY_ROUNDS if tiny else 10 * _ROUNDS):
-        if number >= _ROUNDS and time.perf_counter() - began > _SECONDS:
-            break
-        for who in order.sample(sorted(pair), len(pair)):
-            start = time.perf_counter()
-            _fit(pair[who], workload, x, y)
-            took = time.perf_counter() - start
-            seconds[who][number] = took / (len(x) // workload.batch)
-    return seconds
+    steps = len(x) // workload.batch
+
+    def turn(model):
+        return timed(lambda: _fit(model, workload, x, y), steps)
+
+    return in_turn(
+        {who: functools.partial(turn, model) for who, model in pair.items()},
+        0 if tiny else _ROUNDS,
+        _SECONDS,
+        most=_TINY_ROUNDS if tiny else 10 * _ROUNDS,
+    )
 
 
 def _fit(model, workload, x, y):
     # Shuffling takes longer than a step of a GPU.
     model.fit(x, y, batch_size=workload.batch, shuffle=False, verbose=0)
-    parallel.wait_for(model)
+    wait_for(model)
 
 
 def _report(found, name, pair, workload, seconds, bound, unit, unit_name):

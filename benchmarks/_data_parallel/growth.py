@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 
-from _data_parallel import ratios
+from _measuring import ratios
 from _data_parallel.workloads import WORKLOADS
 from _data_parallel.workloads import Workload
 from _data_parallel.workloads import stack

@@ -7,7 +7,7 @@ passing on of the state.
 
 import dataclasses
 
-from _data_parallel import ratios
+from _measuring import ratios
 from _data_parallel.peers import KERAS_PAIRS
 from _data_parallel.peers import PEERS
 from _data_parallel.workloads import WORKLOADS

@@ -1,6 +1,6 @@
 """What 64 and 1,024 devices would do. Predictions, not measured."""
 
-from _data_parallel import ratios
+from _measuring import ratios
 from _data_parallel.calibration import collectives_of
 from _data_parallel.calibration import variables_of
 from _data_parallel.growth import title_of

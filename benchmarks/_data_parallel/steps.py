@@ -6,7 +6,7 @@ compiles alone; then they train in turn.
 
 import dataclasses
 
-from _data_parallel import ratios
+from _measuring import ratios
 from _data_parallel.peers import KERAS_PAIRS
 from _data_parallel.peers import PEERS
 from _data_parallel.peers import STEP_PAIRS

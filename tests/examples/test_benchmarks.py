@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import sys
 
-SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks" / "data_parallel.py"
+BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 def tables_of(markdown):
@@ -28,7 +28,8 @@ PEERS = ["keras.distribution.DataParallel", "plain Keras, 1 device"]
 def run(*options):
     return subprocess.run(
         [
-            *(sys.executable, SCRIPT, "--quick", "--here"),
+            *(sys.executable, BENCHMARKS / "data_parallel.py"),
+            *("--quick", "--here"),
             "--workloads=host-bound",
             "--peers=ours,keras-distribution,ours-1,keras",
             *options,
@@ -65,3 +66,34 @@ def test_host_cost_with_a_peer_that_cannot_run():
     assert [several["peer"], one["peer"]] == PEERS
     assert one["held"] in ("yes", "no")
     assert several["ratio [95 %]"].startswith("not run: RuntimeError")
+
+
+def test_device_parallel(tmp_path):
+    found = tmp_path / "found.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, BENCHMARKS / "device_parallel.py"),
+            *("--quick", f"--json={found}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=540,
+    )
+    assert done.returncode == 0, done.stderr
+    tables = tables_of(done.stdout)
+    assert list(tables) == [
+        "Two branches at the same time",
+        "Time per step",
+        "A chain of two stages",
+        "Host cost per stage and direction",
+    ]
+    raw, one, *_ = tables["Two branches at the same time"]
+    (chain,) = tables["A chain of two stages"]
+    assert [raw["at most"], one["at most"], chain["at most"]] == [
+        *("1.1", "1", "1.05")
+    ]
+    assert {row["held"] for row in (raw, one, chain)} <= {"yes", "no"}
+    # A stage of a chain runs forward and backward, and sends both ways.
+    calls = json.loads(found.read_text())["host"]["calls"]
+    for kind in ("programs", "transfers"):
+        assert calls["4"][kind] - calls["2"][kind] == 2 * (4 - 2)

@@ -1,0 +1,1 @@
+"""Helpers of `device_parallel.py`: what is trained, and each question."""

@@ -1,0 +1,1 @@
+"""How all scripts measure: conditions, turns, ratios and their intervals."""
