@@ -1,5 +1,6 @@
 """Models in stages train like the same models on one device."""
 
+import jax
 import keras
 import numpy as np
 import pytest
@@ -244,19 +245,7 @@ def in_stages(model, _):
     return kp.device_parallel(model)
 
 
-# The gradients of its first BatchNormalization cancel but for 1e-4, and in
-# stages XLA rounds their sums 20 times worse than in one program: 5.7e-5 where
-# 3.9e-5 are allowed.
-ROUNDING = pytest.mark.xfail(strict=True, reason="sums are rounded worse")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=ROUNDING if name == "inception" else ())
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", list(CASES))
 def test_training_equals_one_device(name):
     kp.testing.assert_trains_like_one_device(
         lambda: make_model(name),
@@ -265,6 +254,44 @@ def test_training_equals_one_device(name):
         steps=6,
         parallelize=in_stages,
     )
+
+
+@pytest.fixture
+def float64(monkeypatch):
+    """All in double precision, where rounding is too small to hide a fault."""
+    # Means and normalization would compute in single precision anyway.
+    for module in ("backend", "backend.common.dtypes"):
+        monkeypatch.setattr(
+            f"keras.src.{module}.result_type", lambda *_: "float64"
+        )
+    jax.config.update("jax_enable_x64", True)
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")
+    keras.config.set_floatx("float32")
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", ["inception", "u_net"])
+def test_training_in_double_precision_equals_one_device(name):
+    """Gradients that cancel in one precision agree in the other."""
+    states = []
+    for parallelize in (lambda model, _: model, in_stages):
+        keras.utils.set_random_seed(1)
+        model = parallelize(make_model(name), None)
+        for x, y in make_batches(name):
+            model.train_on_batch(
+                *keras.tree.map_structure(lambda a: a.astype("float64"), (x, y))
+            )
+        states.append([np.array(v) for v in model.variables])
+        states[-1] += [np.array(v) for v in model.optimizer.variables]
+    for one, many in zip(*states):
+        assert one.dtype == many.dtype != "float32"
+        np.testing.assert_allclose(
+            many, one, rtol=0, atol=1e-13 * (1 + np.abs(one).max())
+        )
 
 
 OPTIMIZERS = {

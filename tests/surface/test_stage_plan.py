@@ -202,15 +202,18 @@ def test_a_check_of_two_towers():
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_check_of_a_chain_says_that_it_gains_no_speed():
-    inputs = x = keras.Input((1024,))
+def test_a_check_of_a_chain():
+    """That it gains no speed is known before; what limits it is measured."""
+    inputs = x = keras.Input((64,))
     for device in ("gpu:0", "gpu:1"):
         with kp.device_scope(device):
             for _ in range(3):
-                x = layers.Dense(1024, "relu")(x)
+                x = layers.Dense(64, "relu")(x)
     outputs = layers.Dense(1, "sigmoid")(x)
-    x, y = batches(512, 1024)
+    x, y = batches(64, 64)
     model = parallel(keras.Model(inputs, outputs))
-    report = kp.check(model, x, y, batch_size=256, steps=3)
+    assert kp.plan(model, 32).speedup_bound == pytest.approx(1.0)
+    report = kp.check(model, x, y, batch_size=32, steps=3)
     assert report.ok, str(report)
-    assert report.bottleneck.name == "one after another", str(report)
+    assert report.program.parts > 1
+    assert report.bottleneck.name != "more than planned", str(report)

@@ -54,8 +54,8 @@ class EqualityReport:
         noise = f"; rounding noise only: {list(self.noise)}" * bool(self.noise)
         return (
             f"devices={self.devices}: one step differs by "
-            f"{_shown(self.one_step)} (allowed {ONE_STEP:.0e}), {self.steps} "
-            f"steps by {_shown(self.trajectory)} (yardstick "
+            f"{_shown(self.one_step)} (allowed {ONE_STEP:.0e}, or {YARDSTICKS} "
+            f"times what one device differs from itself), {self.steps} steps by {_shown(self.trajectory)} (yardstick "
             f"{_shown(self.yardstick)}: one device against itself with "
             f"{self.yardstick_of}){noise}"
         )
@@ -88,7 +88,9 @@ def assert_trains_like_one_device(
     4 times the yardstick. The yardstick is what one device differs from
     itself when the rows inside each batch are permuted and the weights are
     rounded differently at the start; it is measured here and printed, with
-    dropout off. Rows keep their order in a model that draws other random
+    dropout off. If that does not explain a difference, also what one device
+    differs from itself with each operation compiled for itself
+    (`jit_compile=False`): sums are taken in another order then. Rows keep their order in a model that draws other random
     numbers, keeps a state for each row, or in which their order matters:
     permuted they are another task.
 
@@ -228,6 +230,9 @@ def _compare(one, many, yardstick, devices):
         ).items()
         if name not in yardstick.noise
     }
+    if max(found.values(), default=0.0) > allowed:
+        measured = max(measured, yardstick.trajectory_one_by_one)
+        allowed = max(TRAJECTORY, YARDSTICKS * measured)
     for name, difference in found.items():
         if difference > allowed:
             raise NotEqualError(

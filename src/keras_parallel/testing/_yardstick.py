@@ -49,6 +49,7 @@ class Yardstick:
     def __init__(self, one, other):
         self.noise = set()
         self._one = one
+        self._compiled_apart = False
         dropout = one.draws_numbers()
         self._scope = _without_dropout if dropout else contextlib.nullcontext
         with self._scope():
@@ -64,7 +65,11 @@ class Yardstick:
         """What is changed, in words."""
         permuted = "rows permuted and " * self.permutes
         off = ", dropout off" * self._dropout
-        return f"{permuted}weights rounded{self._dtype} differently{off}"
+        apart = ", or with operations compiled one by one"
+        return (
+            f"{permuted}weights rounded{self._dtype} differently{off}"
+            + apart * self._compiled_apart
+        )
 
     @functools.cached_property
     def trajectory(self):
@@ -72,10 +77,20 @@ class Yardstick:
         found = self._of_trajectory()
         if max(found.values(), default=0.0) > self.noise_level:
             self.one_step(len(self._one.batches) - 1)
-        return max(
-            (d for name, d in found.items() if name not in self.noise),
-            default=0.0,
+        return self._largest_of(found)
+
+    @functools.cached_property
+    def trajectory_one_by_one(self):
+        """That of steps that are not compiled whole. See `one_by_one`."""
+        start = 0 if self._one.state_before(0) is not None else 1
+        steps = len(self._one.batches)
+        return self._largest_of(
+            self._one_by_one(start, steps, _state.differences)
         )
+
+    def _largest_of(self, found):
+        known = (d for name, d in found.items() if name not in self.noise)
+        return max(known, default=0.0)
 
     def _of_trajectory(self):
         steps = len(self._one.batches)
@@ -116,6 +131,26 @@ class Yardstick:
                 found |= {n: rounded[n] for n in suspects if far[n] > 0.0}
         self.noise |= {n for n, d in found.items() if d > self.noise_level}
         return found
+
+    @functools.cache  # noqa: B019  lives as long as one check
+    def one_by_one(self, step):
+        """Differences by name, for one step that is not compiled whole.
+
+        A sum that is compiled together with what it adds up is taken in
+        another order than one that is not, however exact its terms are.
+        """
+        if self._one.state_before(step) is None:
+            return {}
+        return self._one_by_one(step, step + 1, _state.raw_differences)
+
+    def _one_by_one(self, start, stop, differences):
+        model = self._other.model
+        if start == stop or not model.jit_compile:
+            return {}
+        self._compiled_apart = True
+        expected = self._train(start, stop)
+        with _not_compiled(model):
+            return differences(expected, self._train(start, stop))
 
     def _order_matters(self, rounded, permuted):
         logs = self._one.logs[-1]
@@ -192,6 +227,22 @@ def _coarsest_rounding(model):
         if name in dtypes:
             return float(ml_dtypes.finfo(name).eps), f" to {name}"
     return _state.UNIT, ""
+
+
+@contextlib.contextmanager
+def _not_compiled(model):
+    """Lets a model train with each operation compiled for itself."""
+    functions = ("train_function", "test_function", "predict_function")
+    compiled = {name: getattr(model, name) for name in functions}
+    model.jit_compile = False
+    for name in functions:
+        setattr(model, name, None)
+    try:
+        yield
+    finally:
+        model.jit_compile = True
+        for name, function in compiled.items():
+            setattr(model, name, function)
 
 
 @contextlib.contextmanager
