@@ -55,7 +55,8 @@ class EqualityReport:
         return (
             f"devices={self.devices}: one step differs by "
             f"{_shown(self.one_step)} (allowed {ONE_STEP:.0e}, or {YARDSTICKS} "
-            f"times what one device differs from itself), {self.steps} steps by {_shown(self.trajectory)} (yardstick "
+            f"times what one device differs from itself), {self.steps} steps "
+            f"by {_shown(self.trajectory)} (yardstick "
             f"{_shown(self.yardstick)}: one device against itself with "
             f"{self.yardstick_of}){noise}"
         )
@@ -90,9 +91,9 @@ def assert_trains_like_one_device(
     rounded differently at the start; it is measured here and printed, with
     dropout off. If that does not explain a difference, also what one device
     differs from itself with each operation compiled for itself
-    (`jit_compile=False`): sums are taken in another order then. Rows keep their order in a model that draws other random
-    numbers, keeps a state for each row, or in which their order matters:
-    permuted they are another task.
+    (`jit_compile=False`): sums are taken in another order then. Rows keep
+    their order in a model that draws other random numbers, keeps a state for
+    each row, or in which their order matters: permuted they are another task.
 
     The same holds for one step: a tensor that one device itself does not
     reproduce to 2.5e-7, a squared gradient for example, may differ by 4 times
