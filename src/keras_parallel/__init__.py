@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 # Public name -> the module that defines it.
 _PUBLIC = {
+    "AlternatingTrainer": "keras_parallel.strategies.alternating",
+    "Phase": "keras_parallel.strategies.alternating",
     "check": "keras_parallel.inspection._check",
     "data_parallel": "keras_parallel.strategies.data",
     "device_parallel": "keras_parallel.strategies.device",
@@ -24,6 +26,8 @@ _PUBLIC = {
 _PUBLIC_MODULES = ("testing",)
 
 __all__ = [
+    "AlternatingTrainer",
+    "Phase",
     "check",
     "data_parallel",
     "device_parallel",
@@ -45,6 +49,10 @@ if typing.TYPE_CHECKING:
     from keras_parallel.inspection._check import check as check
     from keras_parallel.inspection._plan import plan as plan
     from keras_parallel.inspection._trace import trace as trace
+    from keras_parallel.strategies.alternating import (
+        AlternatingTrainer as AlternatingTrainer,
+    )
+    from keras_parallel.strategies.alternating import Phase as Phase
     from keras_parallel.strategies.data import data_parallel as data_parallel
     from keras_parallel.strategies.data import (
         multi_gpu_model as multi_gpu_model,

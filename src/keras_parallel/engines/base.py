@@ -38,8 +38,6 @@ class Execution(abc.ABC):
         devices: The devices.
     """
 
-    # What Keras's trainer of this backend sets on a model while it runs.
-    runtime_attributes: tuple[str, ...] = ()
     # Methods that a model may not override beside the trainer layer.
     reserved_methods: tuple[str, ...] = ()
 
@@ -233,6 +231,8 @@ class Recording:
 class Engine(abc.ABC):
     """The devices of one Keras backend, and replicas on them."""
 
+    # What Keras's trainer of this backend sets on a model while it runs.
+    runtime_attributes: tuple[str, ...] = ()
     # Whether a process may be forked once the backend has started in it.
     fork_is_safe: bool = False
     # The environment in which a process that imports the backend, to prepare
@@ -265,6 +265,18 @@ class Engine(abc.ABC):
         Raises:
             AlreadyStartedError: if the backend runs already with other
                 devices.
+        """
+
+    @property
+    @abc.abstractmethod
+    def rounds_layer(self) -> type:
+        """The class to put above a model whose steps the strategy takes.
+
+        With it, `fit` and `evaluate` of Keras's trainer read data, count
+        epochs and steps and call callbacks as ever, and compute nothing: each
+        batch goes to `self._keras_parallel.train_round(batch)` or
+        `.test_round(batch)`, with NumPy arrays for those of the backend, and
+        what that returns are the logs of the step.
         """
 
     @abc.abstractmethod

@@ -142,3 +142,41 @@ def forget_global_seed_generator() -> None:
     from keras.src.backend.common import global_state
 
     global_state.set_global_attribute("global_seed_generator", None)
+
+
+def optimizer_of_some(optimizer, variables: list):
+    """A built optimizer that applies gradients of some of its variables only.
+
+    It shares slots, step count and learning rate with `optimizer`, as
+    `Optimizer.apply` with `trainable_variables` would use them.
+    """
+    of_some = object.__new__(type(optimizer))
+    attributes = vars(of_some)
+    attributes |= vars(optimizer)
+    averages = getattr(optimizer, "_model_variables_moving_average", None)
+    if averages:
+        average_of = dict(zip(map(id, trained_by(optimizer)), averages))
+        attributes["_model_variables_moving_average"] = [
+            average_of[id(v)] for v in variables
+        ]
+    attributes["_trainable_variables"] = list(variables)
+    index_of, key_of = optimizer._trainable_variables_indices, optimizer._var_key
+    # Those of the slots, which are in the order of all variables.
+    attributes["_trainable_variables_indices"] = {
+        key_of(v): index_of[key_of(v)] for v in variables
+    }
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        attributes["inner_optimizer"] = optimizer_of_some(inner, variables)
+    return of_some
+
+
+def trainable_when_compiled(model: keras.Model) -> dict:
+    """Layer -> whether it was trainable when `model` was compiled."""
+    return dict(getattr(model, "_compiled_trainable_state", {}))
+
+
+def arguments_of_compile(model: keras.Model) -> dict | None:
+    """What `compile` received, if it is that of Keras."""
+    config = getattr(model, "_compile_config", None)
+    return None if config is None else dict(config.config)

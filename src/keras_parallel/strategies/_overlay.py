@@ -72,8 +72,17 @@ class OverlayState(abc.ABC):
         return self.shared.get(name, of_the_class)
 
     @abc.abstractmethod
+    def like(self, template, layers: tuple[type, ...] = ()) -> "OverlayState":
+        """What a model like this one holds, of another model of the user's.
+
+        Args:
+            template: That model.
+            layers: Classes to put above those that this one has.
+        """
+
     def made_parallel(self, template) -> keras.Model:
         """Another model like this one, of another model of the user's."""
+        return overlay(self.like(template))
 
     def compile_arguments(self, model, args, kwargs):
         """Checks what `compile` received; returns what to pass on."""

@@ -41,7 +41,7 @@ class TrainingState(OverlayState):
         super().__init__(
             template,
             (*layers, TrainingLayer, execution.trainer_layer),
-            execution.runtime_attributes,
+            engine.runtime_attributes,
         )
         # Kind of step -> the engine's view of the variables it takes.
         self.states = {}

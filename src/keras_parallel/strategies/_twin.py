@@ -34,7 +34,7 @@ def parallel_twin(model: keras.Model) -> keras.Model:
     if not is_parallel(model):
         return _quiet(data_parallel(model))
     parallel = model._keras_parallel
-    return _adopt(_quiet(parallel.made_parallel(parallel.template)), model)
+    return adopt(_quiet(parallel.made_parallel(parallel.template)), model)
 
 
 def one_device_twin(model: keras.Model, parallel: keras.Model) -> keras.Model:
@@ -44,10 +44,10 @@ def one_device_twin(model: keras.Model, parallel: keras.Model) -> keras.Model:
         model: The model, plain or parallel.
         parallel: A parallel twin of it.
     """
-    runtime = parallel._keras_parallel.execution.runtime_attributes
+    runtime = parallel._keras_parallel.engine.runtime_attributes
     state = _OneDeviceState(template_of(model), (Overlay,), runtime)
     twin = overlay(state)
-    return _adopt(twin, model) if is_parallel(model) else twin
+    return adopt(twin, model) if is_parallel(model) else twin
 
 
 def watch(twin: keras.Model, wrap_step, wrap_preparation=None) -> None:
@@ -92,7 +92,7 @@ def in_plain_form(parallel: keras.Model, batch):
 class _OneDeviceState(OverlayState):
     """What a model that only reads as another one holds."""
 
-    def made_parallel(self, template):
+    def like(self, template, layers=()):
         # Asked for by a copy of the model, and nobody copies a twin.
         raise NotImplementedError
 
@@ -103,7 +103,8 @@ def _quiet(twin):
     return twin
 
 
-def _adopt(twin, model):
+def adopt(twin, model):
+    """Gives a twin the compile state of `model`, a parallel model."""
     state, own = twin._keras_parallel, own_attributes_of(twin)
     for name, value in own_attributes_of(model).items():
         if name != "_keras_parallel":

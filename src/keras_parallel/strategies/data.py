@@ -132,15 +132,17 @@ class DataParallelState(TrainingState):
 
     splits_rows = True
 
-    def __init__(self, template, engine, devices, shard_optimizer):
+    def __init__(self, template, engine, devices, shard_optimizer, layers=()):
         self.replicas = engine.replicas(devices, self._report, shard_optimizer)
-        super().__init__(template, engine, self.replicas)
+        super().__init__(template, engine, self.replicas, layers)
 
-    def made_parallel(self, template):
-        return data_parallel(
+    def like(self, template, layers=()):
+        return DataParallelState(
             template,
-            [d.name for d in self.replicas.devices],
-            shard_optimizer=self.replicas.shard_optimizer,
+            self.engine,
+            self.replicas.devices,
+            self.replicas.shard_optimizer,
+            layers,
         )
 
     def plan(self, model, batch_size):

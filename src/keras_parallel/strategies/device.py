@@ -115,14 +115,19 @@ def device_parallel(
     else:
         chosen = _device(default, 'device_parallel(model, default="gpu:0")')
     asked_for = _asked_for(placement)
-    placed = Placement(_calls_of(model), asked_for, chosen)
-    _device_plan.check_placement(model, placed)
+    placed = _placed(model, asked_for, chosen)
     check_not_distributed(model)
     if model.compiled:
         _check_compiled(model.run_eagerly, model.jit_compile)
     state = DeviceParallelState(model, engine, placed, asked_for)
     check_overrides(model, state.execution)
     return overlay(state)
+
+
+def _placed(model, asked_for, default):
+    placement = Placement(_calls_of(model), asked_for, default)
+    _device_plan.check_placement(model, placement)
+    return placement
 
 
 def _calls_of(model):
@@ -193,12 +198,15 @@ class DeviceParallelState(TrainingState):
     # A scope around a call says where it runs.
     obeys_scopes = True
 
-    def __init__(self, template, engine, placement: Placement, asked_for):
+    def __init__(
+        self, template, engine, placement: Placement, asked_for, layers=()
+    ):
         self.placement = placement
         self._asked_for = asked_for
         self._graphs = graph_calls.Graphs(template)
         stages = self._stages(engine)
-        super().__init__(template, engine, stages, (DeviceParallelLayer,))
+        layers = (*layers, DeviceParallelLayer)
+        super().__init__(template, engine, stages, layers)
 
     def _stages(self, engine):
         return engine.stages(
@@ -210,20 +218,19 @@ class DeviceParallelState(TrainingState):
         if self._graphs.are_current():
             return
         template, default = self.template, self.placement.default
-        calls = _calls_of(template)
-        asked_for = still_named(self._asked_for, calls)
-        placement = Placement(calls, asked_for, default)
-        _device_plan.check_placement(template, placement)
-        self.placement = placement
+        asked_for = still_named(self._asked_for, _calls_of(template))
+        self.placement = _placed(template, asked_for, default)
         self._graphs = graph_calls.Graphs(template)
         self.execution = self._stages(self.engine)
         self.states.clear()
         for name in _keras.COMPILED_FUNCTIONS:
             setattr(model, name, None)
 
-    def made_parallel(self, template):
-        return device_parallel(
-            template, self.placement.to_dict(), self.placement.default.name
+    def like(self, template, layers=()):
+        asked_for = _asked_for(self.placement.to_dict())
+        placement = _placed(template, asked_for, self.placement.default)
+        return DeviceParallelState(
+            template, self.engine, placement, asked_for, layers
         )
 
     def running(self, model):

@@ -16,6 +16,7 @@ from keras_parallel.engines.base import Engine
 from keras_parallel.engines.jax._compilations import compilations
 from keras_parallel.engines.jax._profile import profile
 from keras_parallel.engines.jax._replicas import JaxReplicas
+from keras_parallel.engines.jax._rounds import JaxRoundsLayer
 from keras_parallel.engines.jax._stages import JaxStages
 from keras_parallel.planning import Device
 
@@ -26,6 +27,7 @@ _KIND_OF_PLATFORM = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
 class JaxEngine(Engine):
     """Devices and replicas on JAX. See `Engine`."""
 
+    runtime_attributes = ("_jax_state", "_jax_state_synced")
     # TensorFlow and PyTorch, if the worker uses them, obey the second.
     worker_environment = types.MappingProxyType(
         {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
@@ -90,6 +92,10 @@ class JaxEngine(Engine):
             ) from error
         _reserve_threads(count + 1)
         self._num_virtual = count
+
+    @property
+    def rounds_layer(self):
+        return JaxRoundsLayer
 
     def replicas(self, devices, report, shard_optimizer=False):
         _check_process()

@@ -18,7 +18,6 @@ class JaxExecution:
     for what is put around a step while that is traced.
     """
 
-    runtime_attributes = ("_jax_state", "_jax_state_synced")
     reserved_methods = ("_get_jax_state", "jax_state_sync")
 
     def __init__(self, *args):

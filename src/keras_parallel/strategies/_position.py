@@ -1,0 +1,61 @@
+"""Where an alternating training is, kept in a file of weights.
+
+Beside weights and slots that is the epoch, the round, and the random state of
+the process, from which Keras shuffles and a `make_batch` may draw.
+"""
+
+import json
+import random
+
+import keras
+import numpy as np
+
+from keras_parallel.strategies import _keras
+
+
+class Position(keras.layers.Layer):
+    """The next epoch and round, both counted from 0.
+
+    A layer, since Keras writes those into files of weights.
+    """
+
+    def __init__(self):
+        super().__init__(name="position", trainable=False)
+        self.epoch = 0
+        self.round = 0
+        self.built = True
+
+    def save_own_variables(self, store):
+        text = json.dumps(
+            {
+                "epoch": self.epoch,
+                "round": self.round,
+                "random": _random_state(),
+            }
+        )
+        store["position"] = np.frombuffer(text.encode(), "uint8")
+
+    def load_own_variables(self, store):
+        found = json.loads(bytes(np.asarray(store["position"])).decode())
+        self.epoch, self.round = found["epoch"], found["round"]
+        _set_random_state(found["random"])
+
+
+def _random_state():
+    generator = _keras.global_seed_generator()
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": [kind, keys.tolist(), *rest],
+        "keras": generator and generator.state.numpy().tolist(),
+    }
+
+
+def _set_random_state(state):
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.asarray(keys, "uint32"), *rest))
+    generator = _keras.global_seed_generator()
+    if state["keras"] is not None and generator is not None:
+        generator.state.assign(state["keras"])
