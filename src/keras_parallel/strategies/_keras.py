@@ -160,7 +160,10 @@ def optimizer_of_some(optimizer, variables: list):
             average_of[id(v)] for v in variables
         ]
     attributes["_trainable_variables"] = list(variables)
-    index_of, key_of = optimizer._trainable_variables_indices, optimizer._var_key
+    index_of, key_of = (
+        optimizer._trainable_variables_indices,
+        optimizer._var_key,
+    )
     # Those of the slots, which are in the order of all variables.
     attributes["_trainable_variables_indices"] = {
         key_of(v): index_of[key_of(v)] for v in variables

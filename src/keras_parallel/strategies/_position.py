@@ -4,6 +4,7 @@ Beside weights and slots that is the epoch, the round, and the random state of
 the process, from which Keras shuffles and a `make_batch` may draw.
 """
 
+import contextlib
 import json
 import random
 
@@ -39,6 +40,19 @@ class Position(keras.layers.Layer):
         found = json.loads(bytes(np.asarray(store["position"])).decode())
         self.epoch, self.round = found["epoch"], found["round"]
         _set_random_state(found["random"])
+
+
+@contextlib.contextmanager
+def untouched_random_state():
+    """Random numbers and names come afterwards as if nothing ran inside."""
+    state, attributes = _random_state(), _keras.global_attributes()
+    names = dict(attributes["object_name_uids"] or {})
+    try:
+        yield
+    finally:
+        attributes["object_name_uids"] = names
+        _keras.set_global_attributes(attributes)
+        _set_random_state(state)
 
 
 def _random_state():

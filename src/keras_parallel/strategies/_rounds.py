@@ -190,5 +190,3 @@ class Logs:
                     )
                 named[full], phase_of[full] = value, phase
         return named
-
-

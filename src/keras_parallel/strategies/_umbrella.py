@@ -1,12 +1,12 @@
 """Does the one model hold what its parts have trained, and does its file?"""
 
-import io
 import os
-import zipfile
 
 import keras
 import numpy as np
 
+from keras_parallel._errors import InputError
+from keras_parallel.strategies import _position
 from keras_parallel.strategies._wording import error
 
 
@@ -28,30 +28,57 @@ def check_holds(model: keras.Model, phases) -> None:
             )
 
 
-def check_file(model: keras.Model, path) -> None:
-    """Raises `OSError` if a `.keras` archive lacks a weight of `model`."""
-    if not os.path.isfile(path) or not zipfile.is_zipfile(path):
-        return  # Not an archive: Keras wrote what it was asked for.
-    import h5py
+def save(model: keras.Model, write, path, overwrite: bool) -> None:
+    """Saves `model`, and puts the file at `path` if it loads as `model` is.
 
-    found = set()
-    with zipfile.ZipFile(path) as archive:
-        content = io.BytesIO(archive.read("model.weights.h5"))
-    with h5py.File(content, "r") as file:
-        file.visititems(
-            lambda _, item: found.add(_key(np.asarray(item)))
-            if isinstance(item, h5py.Dataset)
-            else None
-        )
-    for variable in model.weights:
-        if _key(variable.numpy()) not in found:
-            raise OSError(
-                f"The file holds all weights as they are. Received: {path!r} "
-                f"was written, and {variable.path!r} is not found in it. Save "
-                "again; the model is unchanged."
+    Args:
+        model: The model, as the user has it.
+        write: Its method `save`.
+        path: Where to.
+        overwrite: As in Keras.
+
+    Raises:
+        InputError: if plain Keras does not load what was written. What was at
+            `path` before is there still.
+    """
+    text = str(os.fspath(path))
+    if not text.endswith(".keras") or "://" in text or os.path.isdir(text):
+        write(path, overwrite=overwrite)
+        return
+    if os.path.exists(text) and not overwrite:
+        write(path, overwrite=False)  # Keras asks.
+        return
+    folder, name = os.path.split(os.path.realpath(text))
+    trial = os.path.join(folder, f".unchecked-{name}")
+    try:
+        write(trial, overwrite=True)
+        _check_file(model, trial)
+        os.replace(trial, os.path.join(folder, name))
+    finally:
+        if os.path.exists(trial):
+            os.unlink(trial)
+
+
+def _check_file(model, path):
+    try:
+        with _position.untouched_random_state():
+            loaded = keras.saving.load_model(path, compile=False)
+    except Exception as failure:
+        raise InputError(
+            "The file of an alternating training loads in plain Keras. "
+            f"Received: a model {model.name!r} of which Keras says, when it "
+            f"loads it: {type(failure).__name__}: {failure} "
+            "What helps: register custom layers and functions with "
+            "`@keras.saving.register_keras_serializable()`; and where models "
+            "that share a model are nested in this one, build it of their "
+            "outputs: `keras.Model(inputs, [*first.outputs, *second.outputs])`."
+        ) from failure
+    for variable, other in zip(model.weights, loaded.weights, strict=True):
+        if not np.array_equal(variable.numpy(), other.numpy(), equal_nan=True):
+            raise InputError(
+                "The file of an alternating training holds the weights that "
+                f"were trained. Received: a model {model.name!r} of which "
+                f"Keras loads {variable.path!r} with other values. Build it of "
+                "the outputs of its parts: `keras.Model(inputs, "
+                "[*first.outputs, *second.outputs])`."
             )
-
-
-def _key(array):
-    # HDF5 has no bfloat16, which Keras writes in another dtype.
-    return array.shape, np.asarray(array, "float64").tobytes()

@@ -16,6 +16,7 @@ import keras
 
 from keras_parallel.strategies import _phase_checks
 from keras_parallel.strategies import _phase_model
+from keras_parallel.strategies import _twin
 from keras_parallel.strategies import _umbrella
 from keras_parallel.strategies._conductor import conductor
 from keras_parallel.strategies._rounds import Turn
@@ -235,11 +236,17 @@ class AlternatingTrainer:
             overwrite: As in `keras.Model.save`.
 
         Raises:
-            InputError: if `model` does not hold what the phases train.
+            InputError: if `model` does not hold what the phases train, or if
+                plain Keras does not load what was written, which is tried.
+                A file that was there before is kept then.
         """
         _umbrella.check_holds(self.model, self.phases)
-        self._conductor.save(filepath, overwrite=overwrite)
-        _umbrella.check_file(self.model, filepath)
+        _umbrella.save(
+            _twin.template_of(self.model),
+            self._conductor.save,
+            filepath,
+            overwrite,
+        )
 
     def save_state(self, filepath) -> None:
         """Saves what a training needs to go on as if it had not stopped.
