@@ -12,6 +12,7 @@ import keras
 from keras_parallel._logging import logger
 from keras_parallel.engines import active_engine
 from keras_parallel.strategies import _feeding
+from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _twin
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
@@ -40,9 +41,37 @@ class ConductorState(OverlayState):
         self.engine = engine
         self.turns = turns
         self.schedule = schedule
-        self.position = Position()
+        self.position = Position(self._seeds)
         self._train_logs, self._test_logs = Logs(), Logs()
         self._validates = None
+
+    def _seeds(self):
+        models = [_twin.template_of(t.phase.model) for t in self.turns]
+        found = {}
+        for model in models:
+            weights = {id(v) for v in model.weights}
+            found |= {
+                id(v): v
+                for v in model.non_trainable_variables
+                if id(v) not in weights
+            }
+        return list(found.values())
+
+    def directions(self) -> dict[str, str]:
+        """Name of a log -> whether it is better `"up"` or `"down"`."""
+        of_metrics = {
+            metric.name: getattr(metric, "_direction", None)
+            for turn in self.turns
+            for metric in _keras.single_metrics(turn.model)
+        }
+        found = {}
+        for name in self._train_logs.names():
+            for metric, direction in of_metrics.items():
+                if name.endswith(f"_{metric}") and direction:
+                    found[name] = direction
+            if name.endswith("_loss"):
+                found[name] = "down"
+        return found
 
     def like(self, template, layers=()):
         raise NotImplementedError
@@ -170,6 +199,11 @@ class ConductorLayer(Overlay):
 
     def reset_metrics(self):
         self._keras_parallel.forget_logs()
+
+    @property
+    def metrics(self):
+        # Callbacks that monitor a log look here for its direction.
+        return _keras.metrics_for_monitors(self._keras_parallel.directions())
 
     def get_metrics_result(self):
         # The logs of the last round are the means since the epoch began.

@@ -183,3 +183,24 @@ def arguments_of_compile(model: keras.Model) -> dict | None:
     """What `compile` received, if it is that of Keras."""
     config = getattr(model, "_compile_config", None)
     return None if config is None else dict(config.config)
+
+
+def single_metrics(model: keras.Model) -> list:
+    """The metrics of a model, those of all outputs taken apart."""
+    return [
+        single
+        for metric in model.metrics
+        for single in (getattr(metric, "metrics", None) or [metric])
+    ]
+
+
+def metrics_for_monitors(directions: dict[str, str]) -> list:
+    """What callbacks that monitor a log read its direction from."""
+    from keras.src.trainers.compile_utils import MetricsList
+
+    metrics = []
+    for name, direction in directions.items():
+        metric = keras.metrics.Mean(name=name)
+        metric._direction = direction
+        metrics.append(metric)
+    return [MetricsList(metrics)] if metrics else []

@@ -67,11 +67,19 @@ class PhaseLayer(Overlay):
                 stack.callback(setattr, parallel, "calls_as_in_training", False)
             return super().predict_step(*args)
 
+    # One of the two is what a step calls, which depends on the backend.
+
     def __call__(self, *args, **kwargs):
-        parallel = self._keras_parallel
-        if "training" in kwargs and parallel.calls_as_in_training:
-            kwargs["training"] = True
-        return super().__call__(*args, **kwargs)
+        return super().__call__(*args, **_as_asked(self, kwargs))
+
+    def stateless_call(self, *args, **kwargs):
+        return super().stateless_call(*args, **_as_asked(self, kwargs))
+
+
+def _as_asked(model, kwargs):
+    if "training" in kwargs and model._keras_parallel.calls_as_in_training:
+        return kwargs | {"training": True}
+    return kwargs
 
 
 def phase_model(phase, freeze: list[keras.Layer], is_second: bool):

@@ -5,8 +5,10 @@ the process, from which Keras shuffles and a `make_batch` may draw.
 """
 
 import contextlib
+import copy
 import json
 import random
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -18,10 +20,14 @@ class Position(keras.layers.Layer):
     """The next epoch and round, both counted from 0.
 
     A layer, since Keras writes those into files of weights.
+
+    Args:
+        seeds: Returns the variables of all seed generators that training uses.
     """
 
-    def __init__(self):
+    def __init__(self, seeds: Callable[[], list]):
         super().__init__(name="position", trainable=False)
+        self._seeds = seeds
         self.epoch = 0
         self.round = 0
         self.built = True
@@ -32,6 +38,7 @@ class Position(keras.layers.Layer):
                 "epoch": self.epoch,
                 "round": self.round,
                 "random": _random_state(),
+                "seeds": [v.numpy().tolist() for v in self._seeds()],
             }
         )
         store["position"] = np.frombuffer(text.encode(), "uint8")
@@ -40,13 +47,15 @@ class Position(keras.layers.Layer):
         found = json.loads(bytes(np.asarray(store["position"])).decode())
         self.epoch, self.round = found["epoch"], found["round"]
         _set_random_state(found["random"])
+        for variable, value in zip(self._seeds(), found["seeds"], strict=True):
+            variable.assign(np.asarray(value, variable.dtype))
 
 
 @contextlib.contextmanager
 def untouched_random_state():
     """Random numbers and names come afterwards as if nothing ran inside."""
     state, attributes = _random_state(), _keras.global_attributes()
-    names = dict(attributes["object_name_uids"] or {})
+    names = copy.copy(attributes["object_name_uids"])
     try:
         yield
     finally:

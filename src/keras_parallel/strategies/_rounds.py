@@ -169,6 +169,10 @@ class Logs:
     def __init__(self):
         self._found = collections.defaultdict(dict)
 
+    def names(self) -> list[str]:
+        """The names of all, with those of the phases."""
+        return list(self.add({}))
+
     def add(self, logs: dict) -> dict:
         """Adds those of a round; returns all, with the names of the phases.
 
