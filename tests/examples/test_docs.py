@@ -1,4 +1,4 @@
-"""The code of the how-to on data runs as it stands there."""
+"""The code of pages runs as it stands there."""
 
 import os
 import pathlib
@@ -6,7 +6,12 @@ import re
 import subprocess
 import sys
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
+import keras
+
+HOW_TO = pathlib.Path(__file__).parents[2] / "docs" / "how-to"
+
+# Keras's own, where it writes a variable.
+KERAS_SAVES = "ignore:__array__ implementation:DeprecationWarning"
 
 BEFORE = """
 import keras
@@ -21,7 +26,7 @@ parallel = kp.data_parallel(model)
 
 
 def test_code_of_the_page_on_data(tmp_path):
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code = code_of("data.md")
     scripts = [block for block in code if "__main__" in block]
     # TensorFlow takes a choice of devices before its first tensor only.
     rest = sorted(
@@ -30,17 +35,36 @@ def test_code_of_the_page_on_data(tmp_path):
     )
     assert len(scripts) == 1 and len(rest) == 4
     for text in (*scripts, BEFORE + "\n".join(rest)):
-        path = tmp_path / "script.py"
-        path.write_text(text)
-        done = subprocess.run(
-            [
-                *(sys.executable, "-W", "error", "-m", "keras_parallel.cli"),
-                *("run", "--virtual-devices", "2", path),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )
-        assert done.returncode == 0, done.stderr
-        assert "data parallel on 2 devices" in done.stderr
+        errors = run(text, tmp_path)
+        assert "data parallel on 2 devices" in errors
+
+
+def test_code_of_the_page_on_alternating_training(tmp_path):
+    errors = run("\n".join(code_of("alternating.md")), tmp_path)
+    assert "data parallel on 2 devices" in errors
+    assert keras.saving.load_model(tmp_path / "both.keras").count_params()
+
+
+def code_of(page):
+    text = (HOW_TO / page).read_text()
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def run(code, folder):
+    """Runs `code` on two virtual devices; returns its standard error."""
+    path = folder / "script.py"
+    path.write_text(code)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-W", "error", "-W", KERAS_SAVES),
+            *("-m", "keras_parallel.cli"),
+            *("run", "--virtual-devices", "2", path),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr

@@ -27,6 +27,8 @@ def run_python(code, **environment):
 
 def test_public_names():
     assert keras_parallel.__all__ == [
+        "AlternatingTrainer",
+        "Phase",
         "check",
         "data_parallel",
         "device_parallel",

@@ -268,7 +268,6 @@ class Engine(abc.ABC):
         """
 
     @property
-    @abc.abstractmethod
     def rounds_layer(self) -> type:
         """The class to put above a model whose steps the strategy takes.
 
@@ -277,7 +276,15 @@ class Engine(abc.ABC):
         batch goes to `self._keras_parallel.train_round(batch)` or
         `.test_round(batch)`, with NumPy arrays for those of the backend, and
         what that returns are the logs of the step.
+
+        Raises:
+            BackendError: if this engine has none.
         """
+        raise BackendError(
+            "Models train in turn on an engine that has rounds. Received: the "
+            f"Keras backend {self.backend!r}. A setting that works: "
+            "KERAS_BACKEND=jax."
+        )
 
     @abc.abstractmethod
     def replicas(

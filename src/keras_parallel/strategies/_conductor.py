@@ -97,6 +97,7 @@ class ConductorState(OverlayState):
     def begin_epoch(self, epoch):
         self.position.epoch = epoch
         self._validates = self.schedule.in_epoch(epoch)
+        self._train_logs = Logs()
         for turn in self.turns:
             turn.skipped = turn.asked = 0
 
@@ -127,9 +128,6 @@ class ConductorState(OverlayState):
         self._test_logs = Logs()
         for turn in self.turns:
             turn.model.reset_metrics()
-
-    def begin_logs(self):
-        self._train_logs = Logs()
 
 
 class Optimizers:
@@ -177,10 +175,11 @@ class ConductorLayer(Overlay):
 
     def fit(self, *args, callbacks=None, **kwargs):
         state = self._keras_parallel
-        if not isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks = [_Follower(), *keras.tree.flatten(callbacks or [])]
+        follower = _Follower(state)
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.callbacks.insert(0, follower)
         else:
-            callbacks.append(_Follower())
+            callbacks = [follower, *keras.tree.flatten(callbacks or [])]
         kwargs["callbacks"] = callbacks
         try:
             with _feeding.fed("fit", state.engine, args, kwargs) as (a, k):
@@ -218,13 +217,15 @@ class ConductorLayer(Overlay):
 class _Follower(keras.callbacks.Callback):
     """Tells the conductor where `fit` is. The first of all callbacks."""
 
+    def __init__(self, state):
+        super().__init__()
+        self._state = state
+
     def on_epoch_begin(self, epoch, logs=None):
-        state = self.model._keras_parallel
-        state.begin_epoch(epoch)
-        state.begin_logs()
+        self._state.begin_epoch(epoch)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.model._keras_parallel.end_epoch(epoch)
+        self._state.end_epoch(epoch)
 
 
 def conductor(model: keras.Model, turns: list[Turn], schedule: Schedule):

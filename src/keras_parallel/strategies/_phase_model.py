@@ -102,9 +102,11 @@ def phase_model(phase, freeze: list[keras.Layer], is_second: bool):
         attributes = active_engine().runtime_attributes
         state = PhaseState(template, (PhaseLayer,), attributes)
     trainable = _keras.trainable_when_compiled(model)
-    state.frozen = FrozenSet(template, trainable, freeze)
-    state.training_predictions = phase.training_predictions
-    state.calls_as_in_training = False
+    vars(state).update(
+        frozen=FrozenSet(template, trainable, freeze),
+        training_predictions=phase.training_predictions,
+        calls_as_in_training=False,
+    )
     made = overlay(state)
     if _twin.is_parallel(model):
         _twin.adopt(made, model)

@@ -66,10 +66,10 @@ def untouched_random_state():
 
 def _random_state():
     generator = _keras.global_seed_generator()
-    kind, keys, *rest = np.random.get_state()
+    kind, keys, *rest = np.random.get_state(legacy=True)
     return {
         "python": random.getstate(),
-        "numpy": [kind, keys.tolist(), *rest],
+        "numpy": [kind, np.asarray(keys).tolist(), *rest],
         "keras": generator and generator.state.numpy().tolist(),
     }
 

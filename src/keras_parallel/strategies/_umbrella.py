@@ -1,6 +1,7 @@
 """Does the one model hold what its parts have trained, and does its file?"""
 
 import os
+from typing import Any
 
 import keras
 import numpy as np
@@ -62,7 +63,7 @@ def save(model: keras.Model, write, path, overwrite: bool) -> None:
 def _check_file(model, path):
     try:
         with _position.untouched_random_state():
-            loaded = keras.saving.load_model(path, compile=False)
+            loaded: Any = keras.saving.load_model(path, compile=False)
     except Exception as failure:
         raise InputError(
             "The file of an alternating training loads in plain Keras. "
