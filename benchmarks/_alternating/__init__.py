@@ -1,0 +1,1 @@
+"""Models that share layers, trained in turn: what is measured, and how."""
