@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,18 @@ def test_classic_named_outputs():
 def test_classic_device_parallel():
     done = run("classic/2_device_parallel.py", devices=2)
     assert "probability of a pair of equal ones: 0." in done.stdout
+
+
+def test_two_towers(tmp_path):
+    options = ("--pairs", "512", "--epochs", "5", "--plot", "trace.png")
+    done = run("two_towers.py", *options, devices=2, cwd=tmp_path)
+    (line,) = re.findall(r"were not trained on: (.*)", done.stdout)
+    assert float(line) >= 0.95
+    assert "Plan of 'two_towers' on 3 virtual devices" in done.stdout
+    for device in ("gpu:0", "gpu:1", "cpu:0"):
+        assert re.search(rf"^{device} .*ms", done.stdout, re.MULTILINE)
+    assert (tmp_path / "trace.png").stat().st_size > 5000
+    assert (tmp_path / "two_towers.json").exists()
 
 
 def test_classic_scripts_hold_the_lines_of_the_how_to():
