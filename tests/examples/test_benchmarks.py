@@ -97,3 +97,25 @@ def test_device_parallel(tmp_path):
     calls = json.loads(found.read_text())["host"]["calls"]
     for kind in ("programs", "transfers"):
         assert calls["4"][kind] - calls["2"][kind] == 2 * (4 - 2)
+
+
+def test_alternating(tmp_path):
+    found = tmp_path / "found.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, BENCHMARKS / "alternating.py"),
+            *("--quick", f"--json={found}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = tables_of(done.stdout)["A round"]
+    assert one["models"].endswith("1 device")
+    assert two["models"].endswith("2 devices")
+    for row in (one, two):
+        assert row["at most"] == "1.05" and row["held"] in ("yes", "no")
+    for seconds in json.loads(found.read_text()).values():
+        assert {*seconds} == {"ours", "by hand"}
+        assert all(len(of_turns) == 2 for of_turns in seconds.values())

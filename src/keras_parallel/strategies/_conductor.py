@@ -5,6 +5,7 @@ callbacks; in place of a step it meets a round. The model reads as the one that
 is saved, so that callbacks see that, and has the optimizers of the phases.
 """
 
+import contextlib
 import typing
 
 import keras
@@ -79,6 +80,18 @@ class ConductorState(OverlayState):
     def made_parallel(self, template):
         # A copy of the model, and not of what trains it.
         return template
+
+    @contextlib.contextmanager
+    def running(self, name, args, kwargs):
+        """The context in which a method runs; yields its arguments."""
+        with contextlib.ExitStack() as stack:
+            for turn in self.turns:
+                parallel = getattr(turn.model, "_keras_parallel", None)
+                if getattr(parallel, "splits_rows", False):
+                    # Weights stay on all devices from turn to turn.
+                    stack.enter_context(parallel.running(turn.model))
+            feeding = _feeding.fed(name, self.engine, args, kwargs)
+            yield stack.enter_context(feeding)
 
     def train_round(self, batch):
         position = self.position
@@ -182,15 +195,15 @@ class ConductorLayer(Overlay):
             callbacks = [follower, *keras.tree.flatten(callbacks or [])]
         kwargs["callbacks"] = callbacks
         try:
-            with _feeding.fed("fit", state.engine, args, kwargs) as (a, k):
-                return super().fit(*a, **k)
+            with state.running("fit", args, kwargs) as (args, kwargs):
+                return super().fit(*args, **kwargs)
         finally:
             state.end_training()
 
     def evaluate(self, *args, **kwargs):
-        engine = self._keras_parallel.engine
-        with _feeding.fed("evaluate", engine, args, kwargs) as (a, k):
-            return super().evaluate(*a, **k)
+        with self._keras_parallel.running("evaluate", args, kwargs) as given:
+            args, kwargs = given
+            return super().evaluate(*args, **kwargs)
 
     def _symbolic_build(self, iterator=None, data_batch=None):
         # Each phase builds its own model, losses and metrics.

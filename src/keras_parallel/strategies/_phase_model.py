@@ -33,8 +33,9 @@ class PhaseState(OverlayState):
 class PhaseLayer(Overlay):
     """What is put above all else in the model of a phase.
 
-    `self._keras_parallel` has `frozen`, a `FrozenSet`, and
-    `training_predictions`, whether predictions are made as in training.
+    `self._keras_parallel` has `frozen`, a `FrozenSet`; `training_predictions`,
+    whether predictions are made as in training; and `has_trained`, whether it
+    has taken a step, so that all there is to build is built.
     """
 
     _keras_parallel: typing.Any
@@ -46,6 +47,12 @@ class PhaseLayer(Overlay):
     @property
     def non_trainable_variables(self):  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._keras_parallel.frozen.split()[1]
+
+    def _symbolic_build(self, *args, **kwargs):
+        # Keras looks through all layers before each step whether one is not
+        # built, which takes as long as a small step.
+        if not self._keras_parallel.has_trained:
+            super()._symbolic_build(*args, **kwargs)
 
     # While these are traced, or run if they are not compiled, layers that ask
     # whether they are trainable hear what holds in this phase.
@@ -106,6 +113,7 @@ def phase_model(phase, freeze: list[keras.Layer], is_second: bool):
         frozen=FrozenSet(template, trainable, freeze),
         training_predictions=phase.training_predictions,
         calls_as_in_training=False,
+        has_trained=False,
     )
     made = overlay(state)
     if _twin.is_parallel(model):

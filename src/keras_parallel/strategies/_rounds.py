@@ -47,7 +47,9 @@ class Turn:
 
     def train(self, data) -> dict[str, float]:
         """Takes a step."""
-        return self._run("train_on_batch", data)
+        logs = self._run("train_on_batch", data)
+        self.model._keras_parallel.has_trained = True
+        return logs
 
     def test(self, data) -> dict[str, float]:
         """Evaluates."""
