@@ -1,5 +1,7 @@
 """A device-parallel model, as its user meets it."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -245,3 +247,37 @@ def test_uncompiled_steps_are_refused(how):
         _errors.RefusedModelError,
         next(iter(how)),
     )
+
+
+def test_eager_steps_are_refused_before_training_if_asked_for_later():
+    model = parallel()
+    model.run_eagerly = True
+    for method in (model.fit, model.evaluate, model.train_on_batch):
+        refused(
+            lambda method=method: method(X, Y),
+            _errors.RefusedModelError,
+            "run_eagerly=True",
+        )
+    model.run_eagerly = False
+    model.fit(X, Y, verbose=0)
+    assert model.optimizer.iterations == 1
+
+
+def test_layers_that_keras_does_not_compile_by_itself(tmp_path):
+    inputs = keras.Input((8, 8, 3))
+    with kp.device_scope("gpu:1"):
+        x = layers.RandomZoom(0.1)(inputs)
+    model = keras.Model(inputs, layers.Dense(1)(layers.Flatten()(x)))
+    x, y = np.ones((4, 8, 8, 3), "float32"), np.ones((4, 1), "float32")
+    with pytest.warns(UserWarning, match="no effect"):
+        model.compile("sgd", "mse")
+    assert model.jit_compile is False  # What "auto" means here.
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    placement = {"random_zoom": "gpu:1"}
+    for compiled in (model, loaded):
+        device = kp.device_parallel(compiled, placement)
+        device.fit(x, y, verbose=0)
+        copy.deepcopy(device).fit(x, y, verbose=0)
+        device.compile_from_config(device.get_compile_config())
+        device.fit(x, y, verbose=0)
