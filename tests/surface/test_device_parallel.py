@@ -1,5 +1,7 @@
 """A device-parallel model, as its user meets it."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -161,6 +163,39 @@ def test_an_exception_leaves_a_model_that_trains():
     assert_at_home(model)
 
 
+class Asks(keras.callbacks.Callback):
+    """Computes with all weights in each hook, and calls the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.gaps = []
+
+    def ask(self, *_, **__):
+        weights = map(keras.ops.ravel, self.model.trainable_variables)
+        norm = keras.ops.norm(keras.ops.concatenate(list(weights)))
+        expected = np.concatenate([w.ravel() for w in self.model.get_weights()])
+        assert float(norm) <= np.linalg.norm(expected) * (1 + 1e-6)
+        first, *others = self.model.layers[1:]
+        by_hand = first(X)
+        for layer in others:
+            by_hand = layer(by_hand)
+        called = self.model(X)
+        self.gaps.append(float(keras.ops.max(keras.ops.abs(by_hand - called))))
+
+    on_train_begin = on_epoch_begin = on_epoch_end = on_train_end = ask
+    on_train_batch_begin = on_train_batch_end = ask
+    on_test_batch_end = on_predict_batch_end = ask
+
+
+def test_a_callback_computes_with_the_weights_of_all_devices():
+    model, asks = parallel(), Asks()
+    fit = {"batch_size": 4, "epochs": 2, "verbose": 0, "callbacks": [asks]}
+    model.fit(X, Y, validation_data=(X, Y), **fit)
+    model.predict(X, verbose=0, callbacks=[asks])
+    assert asks.gaps == [0] * (1 + 2 * (1 + 3 + 3 + 3 + 1) + 1 + 1)
+    assert_at_home(model)
+
+
 def test_placement_is_not_that_of_scopes_only():
     model = parallel({"second": "gpu:0", "last": "gpu:2"}, default="gpu:3")
     model.fit(X, Y, verbose=0)
@@ -212,3 +247,37 @@ def test_uncompiled_steps_are_refused(how):
         _errors.RefusedModelError,
         next(iter(how)),
     )
+
+
+def test_eager_steps_are_refused_before_training_if_asked_for_later():
+    model = parallel()
+    model.run_eagerly = True
+    for method in (model.fit, model.evaluate, model.train_on_batch):
+        refused(
+            lambda method=method: method(X, Y),
+            _errors.RefusedModelError,
+            "run_eagerly=True",
+        )
+    model.run_eagerly = False
+    model.fit(X, Y, verbose=0)
+    assert model.optimizer.iterations == 1
+
+
+def test_layers_that_keras_does_not_compile_by_itself(tmp_path):
+    inputs = keras.Input((8, 8, 3))
+    with kp.device_scope("gpu:1"):
+        x = layers.RandomZoom(0.1)(inputs)
+    model = keras.Model(inputs, layers.Dense(1)(layers.Flatten()(x)))
+    x, y = np.ones((4, 8, 8, 3), "float32"), np.ones((4, 1), "float32")
+    with pytest.warns(UserWarning, match="no effect"):
+        model.compile("sgd", "mse")
+    assert model.jit_compile is False  # What "auto" means here.
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    placement = {"random_zoom": "gpu:1"}
+    for compiled in (model, loaded):
+        device = kp.device_parallel(compiled, placement)
+        device.fit(x, y, verbose=0)
+        copy.deepcopy(device).fit(x, y, verbose=0)
+        device.compile_from_config(device.get_compile_config())
+        device.fit(x, y, verbose=0)

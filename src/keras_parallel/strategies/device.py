@@ -118,7 +118,7 @@ def device_parallel(
     placed = _placed(model, asked_for, chosen)
     check_not_distributed(model)
     if model.compiled:
-        _check_compiled(model.run_eagerly, model.jit_compile)
+        _check_compiled(model, model.run_eagerly, model.jit_compile)
     state = DeviceParallelState(model, engine, placed, asked_for)
     check_overrides(model, state.execution)
     return overlay(state)
@@ -175,7 +175,9 @@ def _device(name, works) -> Device:
     )
 
 
-def _check_compiled(run_eagerly, jit_compile):
+def _check_compiled(model, run_eagerly, jit_compile):
+    if jit_compile is False and not _keras.supports_jit(model):
+        jit_compile = "auto"  # Keras writes `False` for it then.
     if run_eagerly or jit_compile is False:
         raise RefusedModelError(
             "A device-parallel model runs compiled: where each part runs is "
@@ -235,13 +237,17 @@ class DeviceParallelState(TrainingState):
 
     def running(self, model):
         self._follow(model)
+        if model.run_eagerly:  # Set after `compile`.
+            _check_compiled(model, True, model.jit_compile)
         return super().running(model)
 
     def compile_arguments(self, model, args, kwargs):
         self._follow(model)
         args, kwargs = super().compile_arguments(model, args, kwargs)
         _check_compiled(
-            kwargs.get("run_eagerly", False), kwargs.get("jit_compile", "auto")
+            model,
+            kwargs.get("run_eagerly", False),
+            kwargs.get("jit_compile", "auto"),
         )
         return args, kwargs
 
