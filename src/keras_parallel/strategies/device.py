@@ -64,7 +64,7 @@ def device_scope(name: str) -> Scope:
     Raises:
         DeviceError: if there is no such device.
     """
-    return Scope(_device(name, 'device_scope("gpu:0")'))
+    return Scope(_device(name, "device_scope({})"))
 
 
 def device_parallel(
@@ -108,14 +108,15 @@ def device_parallel(
         BackendError: if there is no engine for the Keras backend in use.
     """
     _feeding.check_not_starting("a parallel model was made")
-    check_template(model)
+    check_template(model, "device_parallel")
     engine = active_engine()
     if default is None:
         chosen = best_kind(engine.list_devices())[0]
     else:
-        chosen = _device(default, 'device_parallel(model, default="gpu:0")')
-    asked_for = _asked_for(placement)
-    placed = Placement(_calls_of(model), asked_for, chosen)
+        chosen = _device(default, "device_parallel(model, default={})")
+    calls = _calls_of(model)
+    asked_for = _asked_for(placement, calls)
+    placed = Placement(calls, asked_for, chosen)
     _device_plan.check_placement(model, placed)
     check_not_distributed(model)
     if model.compiled:
@@ -137,21 +138,29 @@ def _calls_of(model):
     return calls
 
 
-def _asked_for(placement):
+def _asked_for(placement, calls):
     if placement is None:
         return {}
+    name = calls[0].name if calls else "dense"
+    works = f"device_parallel(model, placement={{{name!r}: {{}}}})"
     if not isinstance(placement, Mapping):
         raise error(
             "`placement` is a dictionary from calls to devices.",
             f"placement={shown(placement)}",
-            'device_parallel(model, placement={"dense": "gpu:1"})',
+            works.replace("{}", repr(_there().name)),
             PlacementError,
         )
-    works = 'device_parallel(model, placement={"dense": "gpu:1"})'
     return {key: _device(name, works) for key, name in placement.items()}
 
 
+def _there():
+    """A device for examples."""
+    return best_kind(active_engine().list_devices())[0]
+
+
 def _device(name, works) -> Device:
+    """The device of that name; `works` is a call with a place for one."""
+    works = works.replace("{}", repr(_there().name))
     device = Device.parse(name, works)
     available = {d: d for d in active_engine().list_devices()}
     if device in available:
