@@ -90,6 +90,22 @@ def test_a_plain_model_with_scopes_warns_when_it_is_compiled():
         replicated.compile("sgd", "mse")
 
 
+def test_a_model_of_which_nothing_is_placed_warns(tmp_path):
+    model = parallel()
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="all of it runs on gpu:0") as caught:
+        kp.device_parallel(loaded)
+    assert caught[0].filename == __file__
+    # What says where it runs does not warn.
+    kp.device_parallel(loaded, default="gpu:0")
+    again = kp.device_parallel(loaded, kp.plan(model).placement)
+    copy.deepcopy(again).fit(X, Y, verbose=0)
+    again.fit(X, Y, verbose=0)
+    assert_at_home(again)
+
+
 def test_reads_as_the_model(tmp_path):
     model = parallel()
     assert isinstance(model, keras.Model)

@@ -5,6 +5,7 @@ model that is built. Parts that do not wait for each other run at the same
 time, forward and backward.
 """
 
+import warnings
 from collections.abc import Mapping
 
 import keras
@@ -77,7 +78,8 @@ def device_parallel(
     Losses, metrics, weights, optimizer slots and non-trainable variables are
     those that one device would have given. Parts that do not wait for each
     other run at the same time. Weights lie where their layer runs first, and
-    so do their gradients and slots.
+    so do their gradients and slots. If nothing says where a call runs, neither
+    a scope, nor `placement`, nor `default`, there is a warning.
 
     Example:
 
@@ -123,7 +125,24 @@ def device_parallel(
         _check_compiled(model, model.run_eagerly, model.jit_compile)
     state = DeviceParallelState(model, engine, placed, asked_for)
     check_overrides(model, state.execution)
+    if calls and placement is None and default is None:
+        _warn_if_nothing_is_placed(model, placed)
     return overlay(state)
+
+
+def _warn_if_nothing_is_placed(model, placed):
+    if any(map(placed.is_asked_for, placed.leaves())):
+        return
+    warnings.warn(
+        f"No call of the model {model.name!r} has a device scope, and no "
+        f"`placement` is given: all of it runs on {placed.default.name}. A "
+        "model from a file or from `from_config` has no scopes. What works: "
+        "`device_parallel(model, placement=plan.placement)`, with the plan of "
+        "the model that was saved, or, if one device is what you want, "
+        f"`device_parallel(model, default={placed.default.name!r})`.",
+        # The line that called `device_parallel`.
+        stacklevel=3,
+    )
 
 
 def _calls_of(model):
