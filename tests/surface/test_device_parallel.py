@@ -1,6 +1,7 @@
 """A device-parallel model, as its user meets it."""
 
 import copy
+import types
 
 import keras
 import numpy as np
@@ -10,6 +11,8 @@ from keras import layers
 import keras_parallel as kp
 from keras_parallel import _errors
 from keras_parallel.engines.jax import _stage_programs
+from keras_parallel.planning import Device
+from keras_parallel.strategies import device as device_strategy
 
 X, Y = np.ones((10, 6), "float32"), np.ones((10, 1), "float32")
 
@@ -65,15 +68,15 @@ def test_all_variables_live_where_their_layer_runs(tmp_path):
 
 def test_the_model_that_was_passed_in_works_alone():
     model = make()
-    device = kp.device_parallel(model)
-    device.compile("sgd", "mse")
-    device.fit(X, Y, verbose=0)
-    expected = device.predict(X, verbose=0)
+    placed = kp.device_parallel(model)
+    placed.compile("sgd", "mse")
+    placed.fit(X, Y, verbose=0)
+    expected = placed.predict(X, verbose=0)
     np.testing.assert_allclose(model(X), expected, rtol=1e-6)
     with pytest.warns(UserWarning, match="no effect"):
         model.compile("sgd", "mse")
     model.fit(X, Y, verbose=0)
-    device.fit(X, Y, verbose=0)
+    placed.fit(X, Y, verbose=0)
 
 
 def test_a_plain_model_with_scopes_warns_when_it_is_compiled():
@@ -85,6 +88,22 @@ def test_a_plain_model_with_scopes_warns_when_it_is_compiled():
     replicated = kp.data_parallel(make(), 2)
     with pytest.warns(UserWarning, match="no effect"):
         replicated.compile("sgd", "mse")
+
+
+def test_a_model_of_which_nothing_is_placed_warns(tmp_path):
+    model = parallel()
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="all of it runs on gpu:0") as caught:
+        kp.device_parallel(loaded)
+    assert caught[0].filename == __file__
+    # What says where it runs does not warn.
+    kp.device_parallel(loaded, default="gpu:0")
+    again = kp.device_parallel(loaded, kp.plan(model).placement)
+    copy.deepcopy(again).fit(X, Y, verbose=0)
+    again.fit(X, Y, verbose=0)
+    assert_at_home(again)
 
 
 def test_reads_as_the_model(tmp_path):
@@ -214,16 +233,16 @@ def refused(function, exception, *texts):
 
 def test_bad_arguments():
     model = make()
-    device, place = _errors.DeviceError, _errors.PlacementError
+    missing, place = _errors.DeviceError, _errors.PlacementError
     refused(
         lambda: kp.device_parallel(model, {"sekond": "gpu:1"}),
         place,
         "'second'",
     )
     refused(lambda: kp.device_parallel(model, ["gpu:1"]), place)
-    refused(lambda: kp.device_parallel(model, {"second": "gpu:9"}), device)
-    refused(lambda: kp.device_parallel(model, default="gpu:9"), device)
-    refused(lambda: kp.device_parallel(model, default=1), device)
+    refused(lambda: kp.device_parallel(model, {"second": "gpu:9"}), missing)
+    refused(lambda: kp.device_parallel(model, default="gpu:9"), missing)
+    refused(lambda: kp.device_parallel(model, default=1), missing)
     refused(lambda: kp.device_parallel("model"), _errors.RefusedModelError)
     refused(lambda: kp.device_parallel(parallel()), _errors.RefusedModelError)
     refused(
@@ -231,6 +250,43 @@ def test_bad_arguments():
         _errors.RefusedModelError,
         "not built",
     )
+
+
+def test_mistakes_are_told_with_calls_that_work():
+    inner = keras.Sequential([keras.Input((6,)), layers.Dense(6, name="in")])
+    inputs = keras.Input((6,))
+    model = keras.Model(inputs, inner(inner(inputs)))
+    for key in ("in", 2), ("in",), ("in", -1), "in[7]":
+        refused(
+            lambda key=key: kp.device_parallel(model, {key: "gpu:0"}),
+            _errors.PlacementError,
+            "placement={'sequential[0]/in': 'gpu:0'}".replace(
+                "sequential", inner.name
+            ),
+        )
+    first = f"placement={{{inner.name!r}: 'gpu:0'}}"
+    for placement in ["gpu:1"], {"in": "gpu:9"}, {"in": None}:
+        refused(
+            lambda placement=placement: kp.device_parallel(model, placement),
+            ValueError,
+            f"device_parallel(model, {first})",
+        )
+    for thing in (None, keras.Model, layers.Dense(1), parallel()):
+        with pytest.raises(ValueError) as caught:
+            kp.device_parallel(thing)
+        assert "device_parallel(" in str(caught.value)
+        assert "data_parallel(" not in str(caught.value)
+
+
+def test_no_device_is_named_that_is_not_there(monkeypatch):
+    engine = types.SimpleNamespace(list_devices=lambda: (Device("cpu", 0),))
+    monkeypatch.setattr(device_strategy, "active_engine", lambda: engine)
+    for name in "gpu:0", None:
+        refused(
+            lambda name=name: kp.device_scope(name),
+            _errors.DeviceError,
+            "device_scope('cpu:0')",
+        )
 
 
 @pytest.mark.parametrize("how", [{"run_eagerly": True}, {"jit_compile": False}])
@@ -276,8 +332,8 @@ def test_layers_that_keras_does_not_compile_by_itself(tmp_path):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     placement = {"random_zoom": "gpu:1"}
     for compiled in (model, loaded):
-        device = kp.device_parallel(compiled, placement)
-        device.fit(x, y, verbose=0)
-        copy.deepcopy(device).fit(x, y, verbose=0)
-        device.compile_from_config(device.get_compile_config())
-        device.fit(x, y, verbose=0)
+        placed = kp.device_parallel(compiled, placement)
+        placed.fit(x, y, verbose=0)
+        copy.deepcopy(placed).fit(x, y, verbose=0)
+        placed.compile_from_config(placed.get_compile_config())
+        placed.fit(x, y, verbose=0)
