@@ -1,5 +1,8 @@
 """A device-parallel model, as its user meets it."""
 
+import copy
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ from keras import layers
 import keras_parallel as kp
 from keras_parallel import _errors
 from keras_parallel.engines.jax import _stage_programs
+from keras_parallel.planning import Device
+from keras_parallel.strategies import device as device_strategy
 
 X, Y = np.ones((10, 6), "float32"), np.ones((10, 1), "float32")
 
@@ -63,15 +68,15 @@ def test_all_variables_live_where_their_layer_runs(tmp_path):
 
 def test_the_model_that_was_passed_in_works_alone():
     model = make()
-    device = kp.device_parallel(model)
-    device.compile("sgd", "mse")
-    device.fit(X, Y, verbose=0)
-    expected = device.predict(X, verbose=0)
+    placed = kp.device_parallel(model)
+    placed.compile("sgd", "mse")
+    placed.fit(X, Y, verbose=0)
+    expected = placed.predict(X, verbose=0)
     np.testing.assert_allclose(model(X), expected, rtol=1e-6)
     with pytest.warns(UserWarning, match="no effect"):
         model.compile("sgd", "mse")
     model.fit(X, Y, verbose=0)
-    device.fit(X, Y, verbose=0)
+    placed.fit(X, Y, verbose=0)
 
 
 def test_a_plain_model_with_scopes_warns_when_it_is_compiled():
@@ -83,6 +88,22 @@ def test_a_plain_model_with_scopes_warns_when_it_is_compiled():
     replicated = kp.data_parallel(make(), 2)
     with pytest.warns(UserWarning, match="no effect"):
         replicated.compile("sgd", "mse")
+
+
+def test_a_model_of_which_nothing_is_placed_warns(tmp_path):
+    model = parallel()
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="all of it runs on gpu:0") as caught:
+        kp.device_parallel(loaded)
+    assert caught[0].filename == __file__
+    # What says where it runs does not warn.
+    kp.device_parallel(loaded, default="gpu:0")
+    again = kp.device_parallel(loaded, kp.plan(model).placement)
+    copy.deepcopy(again).fit(X, Y, verbose=0)
+    again.fit(X, Y, verbose=0)
+    assert_at_home(again)
 
 
 def test_reads_as_the_model(tmp_path):
@@ -161,6 +182,39 @@ def test_an_exception_leaves_a_model_that_trains():
     assert_at_home(model)
 
 
+class Asks(keras.callbacks.Callback):
+    """Computes with all weights in each hook, and calls the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.gaps = []
+
+    def ask(self, *_, **__):
+        weights = map(keras.ops.ravel, self.model.trainable_variables)
+        norm = keras.ops.norm(keras.ops.concatenate(list(weights)))
+        expected = np.concatenate([w.ravel() for w in self.model.get_weights()])
+        assert float(norm) <= np.linalg.norm(expected) * (1 + 1e-6)
+        first, *others = self.model.layers[1:]
+        by_hand = first(X)
+        for layer in others:
+            by_hand = layer(by_hand)
+        called = self.model(X)
+        self.gaps.append(float(keras.ops.max(keras.ops.abs(by_hand - called))))
+
+    on_train_begin = on_epoch_begin = on_epoch_end = on_train_end = ask
+    on_train_batch_begin = on_train_batch_end = ask
+    on_test_batch_end = on_predict_batch_end = ask
+
+
+def test_a_callback_computes_with_the_weights_of_all_devices():
+    model, asks = parallel(), Asks()
+    fit = {"batch_size": 4, "epochs": 2, "verbose": 0, "callbacks": [asks]}
+    model.fit(X, Y, validation_data=(X, Y), **fit)
+    model.predict(X, verbose=0, callbacks=[asks])
+    assert asks.gaps == [0] * (1 + 2 * (1 + 3 + 3 + 3 + 1) + 1 + 1)
+    assert_at_home(model)
+
+
 def test_placement_is_not_that_of_scopes_only():
     model = parallel({"second": "gpu:0", "last": "gpu:2"}, default="gpu:3")
     model.fit(X, Y, verbose=0)
@@ -179,16 +233,16 @@ def refused(function, exception, *texts):
 
 def test_bad_arguments():
     model = make()
-    device, place = _errors.DeviceError, _errors.PlacementError
+    missing, place = _errors.DeviceError, _errors.PlacementError
     refused(
         lambda: kp.device_parallel(model, {"sekond": "gpu:1"}),
         place,
         "'second'",
     )
     refused(lambda: kp.device_parallel(model, ["gpu:1"]), place)
-    refused(lambda: kp.device_parallel(model, {"second": "gpu:9"}), device)
-    refused(lambda: kp.device_parallel(model, default="gpu:9"), device)
-    refused(lambda: kp.device_parallel(model, default=1), device)
+    refused(lambda: kp.device_parallel(model, {"second": "gpu:9"}), missing)
+    refused(lambda: kp.device_parallel(model, default="gpu:9"), missing)
+    refused(lambda: kp.device_parallel(model, default=1), missing)
     refused(lambda: kp.device_parallel("model"), _errors.RefusedModelError)
     refused(lambda: kp.device_parallel(parallel()), _errors.RefusedModelError)
     refused(
@@ -196,6 +250,43 @@ def test_bad_arguments():
         _errors.RefusedModelError,
         "not built",
     )
+
+
+def test_mistakes_are_told_with_calls_that_work():
+    inner = keras.Sequential([keras.Input((6,)), layers.Dense(6, name="in")])
+    inputs = keras.Input((6,))
+    model = keras.Model(inputs, inner(inner(inputs)))
+    for key in ("in", 2), ("in",), ("in", -1), "in[7]":
+        refused(
+            lambda key=key: kp.device_parallel(model, {key: "gpu:0"}),
+            _errors.PlacementError,
+            "placement={'sequential[0]/in': 'gpu:0'}".replace(
+                "sequential", inner.name
+            ),
+        )
+    first = f"placement={{{inner.name!r}: 'gpu:0'}}"
+    for placement in ["gpu:1"], {"in": "gpu:9"}, {"in": None}:
+        refused(
+            lambda placement=placement: kp.device_parallel(model, placement),
+            ValueError,
+            f"device_parallel(model, {first})",
+        )
+    for thing in (None, keras.Model, layers.Dense(1), parallel()):
+        with pytest.raises(ValueError) as caught:
+            kp.device_parallel(thing)
+        assert "device_parallel(" in str(caught.value)
+        assert "data_parallel(" not in str(caught.value)
+
+
+def test_no_device_is_named_that_is_not_there(monkeypatch):
+    engine = types.SimpleNamespace(list_devices=lambda: (Device("cpu", 0),))
+    monkeypatch.setattr(device_strategy, "active_engine", lambda: engine)
+    for name in "gpu:0", None:
+        refused(
+            lambda name=name: kp.device_scope(name),
+            _errors.DeviceError,
+            "device_scope('cpu:0')",
+        )
 
 
 @pytest.mark.parametrize("how", [{"run_eagerly": True}, {"jit_compile": False}])
@@ -212,3 +303,37 @@ def test_uncompiled_steps_are_refused(how):
         _errors.RefusedModelError,
         next(iter(how)),
     )
+
+
+def test_eager_steps_are_refused_before_training_if_asked_for_later():
+    model = parallel()
+    model.run_eagerly = True
+    for method in (model.fit, model.evaluate, model.train_on_batch):
+        refused(
+            lambda method=method: method(X, Y),
+            _errors.RefusedModelError,
+            "run_eagerly=True",
+        )
+    model.run_eagerly = False
+    model.fit(X, Y, verbose=0)
+    assert model.optimizer.iterations == 1
+
+
+def test_layers_that_keras_does_not_compile_by_itself(tmp_path):
+    inputs = keras.Input((8, 8, 3))
+    with kp.device_scope("gpu:1"):
+        x = layers.RandomZoom(0.1)(inputs)
+    model = keras.Model(inputs, layers.Dense(1)(layers.Flatten()(x)))
+    x, y = np.ones((4, 8, 8, 3), "float32"), np.ones((4, 1), "float32")
+    with pytest.warns(UserWarning, match="no effect"):
+        model.compile("sgd", "mse")
+    assert model.jit_compile is False  # What "auto" means here.
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    placement = {"random_zoom": "gpu:1"}
+    for compiled in (model, loaded):
+        placed = kp.device_parallel(compiled, placement)
+        placed.fit(x, y, verbose=0)
+        copy.deepcopy(placed).fit(x, y, verbose=0)
+        placed.compile_from_config(placed.get_compile_config())
+        placed.fit(x, y, verbose=0)

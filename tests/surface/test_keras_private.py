@@ -38,6 +38,14 @@ def test_the_list_of_trainer_attributes_is_complete():
     assert set(vars(probe)) <= _keras.TRAINER_ATTRIBUTES | runtime
 
 
+def test_auto_compiles_what_all_layers_support():
+    inputs = keras.Input((4, 4, 3))
+    for layer in (keras.layers.RandomZoom(0.1), keras.layers.Dense(1)):
+        model = keras.Model(inputs, layer(inputs))
+        model.compile("sgd", "mse")
+        assert model.jit_compile == _keras.supports_jit(model)
+
+
 def test_fit_reads_the_state_through_get_jax_state():
     for method in ("fit", "evaluate", "predict", "train_on_batch"):
         source = inspect.getsource(getattr(jax_trainer.JAXTrainer, method))

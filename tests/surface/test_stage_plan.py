@@ -117,7 +117,8 @@ def test_the_sentences():
             return keras.ops.mean((y - y_pred) ** 2)
 
     inputs = keras.Input((4,))
-    own = kp.device_parallel(Own(inputs, layers.Dense(1)(inputs)))
+    own = Own(inputs, layers.Dense(1)(inputs))
+    own = kp.device_parallel(own, default="gpu:0")
     own.compile("sgd")
     assert "computes its loss itself" in str(kp.plan(own))
 

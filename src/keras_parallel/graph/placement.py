@@ -13,6 +13,7 @@ from keras_parallel.planning import Device
 
 _INDEXED = re.compile(r"(?P<name>.*)\[(?P<index>\d+)\]")
 _HAS_INDEX = re.compile(r"\[\d+\]")
+_INDEX_AT_END = re.compile(r"\[\d+\]$")
 
 
 class Placement:
@@ -44,7 +45,7 @@ class Placement:
         for key in sorted(asked_for, key=_is_indexed):
             found = [call for call in every if _is_meant(key, call)]
             if not found:
-                raise _unknown(key, every)
+                raise _unknown(key, every, default)
             for call in found:
                 self._asked[call.nodes] = asked_for[key]
         # The nodes of a call -> its device, and the id of a variable -> where
@@ -133,8 +134,7 @@ def _is_indexed(key):
 
 def _is_meant(key, call):
     if isinstance(key, tuple):
-        what, index = key
-        return call.index == index and _is_meant(what, call)
+        return key[1:] == (call.index,) and _is_meant(key[0], call)
     if not isinstance(key, str):
         return call.operation is key
     if key in (call.name, call.full_name, call.operation.name):
@@ -145,21 +145,31 @@ def _is_meant(key, call):
     )
 
 
-def _unknown(key, every):
+def _unknown(key, every, default):
     indexed = _is_indexed(key)
-    what = key[0] if isinstance(key, tuple) else key
+    what = key[0] if isinstance(key, tuple) and key else key
     name = what if isinstance(what, str) else getattr(what, "name", str(what))
+    # Those of the layer, if it was the index that named no call.
+    meant = [c for c in every if _is_meant(_INDEX_AT_END.sub("", name), c)]
     names = list(
         dict.fromkeys(
-            f"{call.name}[{call.index}]" if indexed else call.name
-            for call in every
+            _with_index(call) if indexed else call.name
+            for call in (meant or every)
         )
     )
-    near = difflib.get_close_matches(name, names, n=3) or names[:3]
+    near = names[:3]
+    if not meant:
+        near = difflib.get_close_matches(name, names, n=3) or near
     return PlacementError(
         "A key of `placement` names a call of the model: a layer, its name, or "
         "either with the index of a call. Received: "
         f"placement={{{key!r}: ...}}, and no call has that name. Near it: "
-        f"{near}. A call that works: "
-        f"`device_parallel(model, placement={{{near[0]!r}: 'gpu:0'}})`."
+        f"{near}. A call that works: `device_parallel(model, "
+        f"placement={{{near[0]!r}: {default.name!r}}})`."
     )
+
+
+def _with_index(call):
+    if _HAS_INDEX.search(call.full_name):
+        return call.full_name
+    return f"{call.name}[{call.index}]"

@@ -7,6 +7,7 @@ is saved, so that callbacks see that, and has the optimizers of the phases.
 
 import contextlib
 import typing
+from typing import Any
 
 import keras
 
@@ -86,7 +87,7 @@ class ConductorState(OverlayState):
         """The context in which a method runs; yields its arguments."""
         with contextlib.ExitStack() as stack:
             for turn in self.turns:
-                parallel = getattr(turn.model, "_keras_parallel", None)
+                parallel: Any = getattr(turn.model, "_keras_parallel", None)
                 if getattr(parallel, "splits_rows", False):
                     # Weights stay on all devices from turn to turn.
                     stack.enter_context(parallel.running(turn.model))

@@ -43,6 +43,11 @@ TRAINER_ATTRIBUTES = frozenset(
 COMPILED_FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 
+def supports_jit(model: keras.Model) -> bool:
+    """Whether `jit_compile="auto"` compiles the steps of a model."""
+    return all(layer.supports_jit for layer in model._flatten_layers())
+
+
 def layout_of(variable: keras.Variable):
     """The layout that a `keras.distribution` gave to `variable`, if any."""
     return getattr(variable, "_layout", None)

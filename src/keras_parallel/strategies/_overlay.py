@@ -252,27 +252,32 @@ def overlay(state: OverlayState):
     return model
 
 
-def check_template(model):
-    """Raises `RefusedModelError` unless a parallel model can be made of it."""
+def check_template(model, maker):
+    """Raises `RefusedModelError` unless a parallel model can be made of it.
+
+    Args:
+        model: What the user passed.
+        maker: The name of the function that was called.
+    """
     if isinstance(model, type) and issubclass(model, keras.Model):
         raise RefusedModelError(
             "A parallel model is made of a model, not of its class. "
             f"Received: model={model.__name__}. A call that works: "
-            f"`keras_parallel.data_parallel({model.__name__}(...))`."
+            f"`keras_parallel.{maker}({model.__name__}(...))`."
         )
     if not isinstance(model, keras.Model):
         raise RefusedModelError(
             "A parallel model is made of a `keras.Model`. "
             f"Received: model={shown(model)}. A call that works: "
-            f"`keras_parallel.data_parallel({_model_for(model)})`."
+            f"`keras_parallel.{maker}({_model_for(model)})`."
         )
     if issubclass(type(model), Overlay):
         raise RefusedModelError(
             f"The model {model.name!r} is parallel already, and is not made "
             "so again. Received: a parallel model on "
             f"{[d.name for d in model._keras_parallel.execution.devices]}. A "
-            "call that works: `data_parallel(model, devices)` on the model "
-            "you built. Both then share its weights."
+            f"call that works: `{maker}(model)` on the model you built. Both "
+            "then share its weights."
         )
 
 

@@ -80,7 +80,7 @@ def data_parallel(
 
 def _make(model, devices, argument, shard_optimizer=False):
     _feeding.check_not_starting("a parallel model was made")
-    check_template(model)
+    check_template(model, "data_parallel")
     engine = active_engine()
     chosen = choose_devices(devices, engine.list_devices(), argument)
     check_not_distributed(model)

@@ -5,6 +5,7 @@ model that is built. Parts that do not wait for each other run at the same
 time, forward and backward.
 """
 
+import warnings
 from collections.abc import Mapping
 
 import keras
@@ -64,7 +65,7 @@ def device_scope(name: str) -> Scope:
     Raises:
         DeviceError: if there is no such device.
     """
-    return Scope(_device(name, 'device_scope("gpu:0")'))
+    return Scope(_device(name, "device_scope({})"))
 
 
 def device_parallel(
@@ -77,7 +78,8 @@ def device_parallel(
     Losses, metrics, weights, optimizer slots and non-trainable variables are
     those that one device would have given. Parts that do not wait for each
     other run at the same time. Weights lie where their layer runs first, and
-    so do their gradients and slots.
+    so do their gradients and slots. If nothing says where a call runs, neither
+    a scope, nor `placement`, nor `default`, there is a warning.
 
     Example:
 
@@ -108,19 +110,22 @@ def device_parallel(
         BackendError: if there is no engine for the Keras backend in use.
     """
     _feeding.check_not_starting("a parallel model was made")
-    check_template(model)
+    check_template(model, "device_parallel")
     engine = active_engine()
     if default is None:
         chosen = best_kind(engine.list_devices())[0]
     else:
-        chosen = _device(default, 'device_parallel(model, default="gpu:0")')
-    asked_for = _asked_for(placement)
+        chosen = _device(default, "device_parallel(model, default={})")
+    calls = _calls_of(model)
+    asked_for = _asked_for(placement, calls)
     placed = _placed(model, asked_for, chosen)
     check_not_distributed(model)
     if model.compiled:
-        _check_compiled(model.run_eagerly, model.jit_compile)
+        _check_compiled(model, model.run_eagerly, model.jit_compile)
     state = DeviceParallelState(model, engine, placed, asked_for)
     check_overrides(model, state.execution)
+    if calls and placement is None and default is None:
+        _warn_if_nothing_is_placed(model, placed)
     return overlay(state)
 
 
@@ -128,6 +133,21 @@ def _placed(model, asked_for, default):
     placement = Placement(_calls_of(model), asked_for, default)
     _device_plan.check_placement(model, placement)
     return placement
+
+
+def _warn_if_nothing_is_placed(model, placed):
+    if any(map(placed.is_asked_for, placed.leaves())):
+        return
+    warnings.warn(
+        f"No call of the model {model.name!r} has a device scope, and no "
+        f"`placement` is given: all of it runs on {placed.default.name}. A "
+        "model from a file or from `from_config` has no scopes. What works: "
+        "`device_parallel(model, placement=plan.placement)`, with the plan of "
+        "the model that was saved, or, if one device is what you want, "
+        f"`device_parallel(model, default={placed.default.name!r})`.",
+        # The line that called `device_parallel`.
+        stacklevel=3,
+    )
 
 
 def _calls_of(model):
@@ -142,21 +162,29 @@ def _calls_of(model):
     return calls
 
 
-def _asked_for(placement):
+def _asked_for(placement, calls):
     if placement is None:
         return {}
+    name = calls[0].name if calls else "dense"
+    works = f"device_parallel(model, placement={{{name!r}: {{}}}})"
     if not isinstance(placement, Mapping):
         raise error(
             "`placement` is a dictionary from calls to devices.",
             f"placement={shown(placement)}",
-            'device_parallel(model, placement={"dense": "gpu:1"})',
+            works.replace("{}", repr(_there().name)),
             PlacementError,
         )
-    works = 'device_parallel(model, placement={"dense": "gpu:1"})'
     return {key: _device(name, works) for key, name in placement.items()}
 
 
+def _there():
+    """A device for examples."""
+    return best_kind(active_engine().list_devices())[0]
+
+
 def _device(name, works) -> Device:
+    """The device of that name; `works` is a call with a place for one."""
+    works = works.replace("{}", repr(_there().name))
     device = Device.parse(name, works)
     available = {d: d for d in active_engine().list_devices()}
     if device in available:
@@ -175,7 +203,9 @@ def _device(name, works) -> Device:
     )
 
 
-def _check_compiled(run_eagerly, jit_compile):
+def _check_compiled(model, run_eagerly, jit_compile):
+    if jit_compile is False and not _keras.supports_jit(model):
+        jit_compile = "auto"  # Keras writes `False` for it then.
     if run_eagerly or jit_compile is False:
         raise RefusedModelError(
             "A device-parallel model runs compiled: where each part runs is "
@@ -227,7 +257,8 @@ class DeviceParallelState(TrainingState):
             setattr(model, name, None)
 
     def like(self, template, layers=()):
-        asked_for = _asked_for(self.placement.to_dict())
+        calls = _calls_of(template)
+        asked_for = _asked_for(self.placement.to_dict(), calls)
         placement = _placed(template, asked_for, self.placement.default)
         return DeviceParallelState(
             template, self.engine, placement, asked_for, layers
@@ -235,13 +266,17 @@ class DeviceParallelState(TrainingState):
 
     def running(self, model):
         self._follow(model)
+        if model.run_eagerly:  # Set after `compile`.
+            _check_compiled(model, True, model.jit_compile)
         return super().running(model)
 
     def compile_arguments(self, model, args, kwargs):
         self._follow(model)
         args, kwargs = super().compile_arguments(model, args, kwargs)
         _check_compiled(
-            kwargs.get("run_eagerly", False), kwargs.get("jit_compile", "auto")
+            model,
+            kwargs.get("run_eagerly", False),
+            kwargs.get("jit_compile", "auto"),
         )
         return args, kwargs
 

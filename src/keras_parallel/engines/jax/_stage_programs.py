@@ -18,7 +18,6 @@ from jax.extend.core import Jaxpr
 from jax.extend.core import Literal
 from jax.extend.core import Var
 from jax.interpreters import partial_eval
-from jax.sharding import SingleDeviceSharding
 
 from keras_parallel.engines.jax._labels import label_of
 from keras_parallel.engines.jax._places import Places
@@ -252,15 +251,16 @@ class StagedStep:
             return eval_jaxpr(jaxpr, [], *args)
 
         function.__name__ = name
-        sharding = SingleDeviceSharding(self._devices[stage.place])
         arguments = [
             jax.ShapeDtypeStruct(
                 v.aval.shape,
                 v.aval.dtype,
-                sharding=sharding,
                 weak_type=getattr(v.aval, "weak_type", False),
             )
             for v in stage.reads
         ]
-        step = jax.jit(function, donate_argnums=donated, out_shardings=sharding)
-        return step.lower(*arguments).compile()
+        step = jax.jit(function, donate_argnums=donated)
+        # By a sharding all results would be committed to their device, and a
+        # callback could not compute with two of them.
+        with jax.default_device(self._devices[stage.place]):
+            return step.lower(*arguments).compile()

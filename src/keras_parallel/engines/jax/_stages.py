@@ -20,7 +20,6 @@ from keras_parallel.engines.jax._stage_programs import StagedStep
 from keras_parallel.engines.jax._staged_program import program_of
 from keras_parallel.engines.jax._state import each_once
 from keras_parallel.engines.jax._state import in_groups
-from keras_parallel.engines.jax._state import lies_as
 from keras_parallel.engines.jax._state import uncommitted
 
 
@@ -99,7 +98,11 @@ class JaxStages(JaxExecution, Stages):
 
 
 class _State:
-    """The variables that a step takes, each on the device of its home."""
+    """The variables that a step takes, each on the device of its home.
+
+    No array is committed to it: what a callback or the user computes of
+    several variables, by calling the model for example, goes where it can.
+    """
 
     def __init__(self, groups, homes, jax_devices):
         self._variables = [v for group in groups for v in group]
@@ -124,17 +127,15 @@ class _State:
         self._assign([array for group in groups for array in group])
 
     def bring_home(self):
-        """Lets each array go along with what it is computed with."""
-        self._assign(
-            [a if a.is_deleted() else uncommitted(a) for a in self._at_home()]
-        )
+        """Puts each array on the device of its home."""
+        self._assign(self._at_home())
 
     def _at_home(self):
         arrays = each_once([v._value for v in self._variables])
         missing = [
             i
             for i, (array, sharding) in enumerate(zip(arrays, self._shardings))
-            if not lies_as(array, sharding)
+            if getattr(array, "sharding", None) != sharding or array.committed
         ]
         if missing:
             placed = jax.device_put(
@@ -142,7 +143,7 @@ class _State:
                 [self._shardings[i] for i in missing],
             )
             for i, array in zip(missing, placed):
-                arrays[i] = array
+                arrays[i] = uncommitted(array)
         return arrays
 
     def _assign(self, arrays):
