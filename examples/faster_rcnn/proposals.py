@@ -17,7 +17,8 @@ def propose(objectness, codes, anchors, settings):
         settings: Thresholds and numbers.
 
     Returns:
-        Boxes in the image, at most `num_proposals`.
+        `(boxes, sources)`: boxes in the image, at most `num_proposals`, and
+        the index of the anchor that each one comes from.
     """
     best = np.argsort(-objectness, kind="stable")
     best = best[: settings.proposals_before_nms]
@@ -25,11 +26,14 @@ def propose(objectness, codes, anchors, settings):
     boxes = bx.clip(boxes, settings.image_size)
     # Nothing to look at: what lies outside, or is thinner than a pixel.
     large = (boxes[:, 2:] - boxes[:, :2] >= 1).all(axis=1)
-    boxes, scores = boxes[large], objectness[best][large]
+    boxes, best = boxes[large].astype("float32"), best[large]
     kept = bx.nms(
-        boxes, scores, settings.proposal_nms_iou, settings.num_proposals
+        boxes,
+        objectness[best],
+        settings.proposal_nms_iou,
+        settings.num_proposals,
     )
-    return boxes[kept].astype("float32")
+    return boxes[kept], best[kept]
 
 
 def propose_padded(outputs, anchors, settings):
@@ -51,7 +55,7 @@ def propose_padded(outputs, anchors, settings):
     counts = np.zeros(count, int)
     pairs = zip(outputs["objectness"], outputs["rpn_boxes"])
     for i, (objectness, codes) in enumerate(pairs):
-        found = propose(objectness, codes, anchors, settings)
+        found, _ = propose(objectness, codes, anchors, settings)
         rois[i, : len(found)] = found
         counts[i] = len(found)
     return rois, counts
@@ -82,52 +86,58 @@ class ProposeRegions:
             skips the batch, if no region of the batch is left.
         """
         images, truth = batch
-        rois, counts = propose_padded(
-            predictions[self.rpn], self.anchors, self.settings
-        )
+        outputs = predictions[self.rpn]
         made = [
-            self._of_image(regions[:n], *objects)
-            for regions, n, objects in zip(rois, counts, learnable(truth))
+            self._of_image(objectness, codes, *objects)
+            for objectness, codes, objects in zip(
+                outputs["objectness"], outputs["rpn_boxes"], learnable(truth)
+            )
         ]
-        rois, classes, codes, weights = (np.stack(p) for p in zip(*made))
+        rois, classes, boxes, weights = (np.stack(p) for p in zip(*made))
         if not weights.any():
             return None
         return (
             (images, rois),
-            {"classes": classes, "boxes": codes},
+            {"classes": classes, "boxes": boxes},
             {"classes": weights, "boxes": weights},
         )
 
-    def _of_image(self, regions, truth, labels):
-        """`(rois, classes, codes, weights)`, `rois_per_image` of each."""
+    def _of_image(self, objectness, codes, truth, labels):
+        """`(rois, classes, boxes, weights)`, `rois_per_image` of each."""
         settings = self.settings
+        regions, sources = propose(objectness, codes, self.anchors, settings)
         # Objects count as regions too, as in the authors' code: there is
         # something to learn before the proposals are good.
         regions = np.concatenate([regions, truth.astype("float32")])
+        sources = np.append(sources, len(self.anchors) + np.arange(len(truth)))
         overlaps = bx.iou(regions, truth) if len(truth) else None
         most = np.zeros(len(regions)) if overlaps is None else overlaps.max(1)
         is_object = most >= settings.roi_positive_iou
 
+        # Each anchor and object draws a number, and the lowest are sampled:
+        # where rounding swaps two proposals, all others stay what they are.
+        # `numpy.random` itself, since the state of a trainer has it.
+        count = len(self.anchors) + settings.max_objects
+        order = np.argsort(np.random.random(count)[sources])
         total = settings.rois_per_image
-        positive = np.random.permutation(np.flatnonzero(is_object))
+        positive = order[is_object[order]]
         positive = positive[: int(total * settings.roi_positive_share)]
-        negative = np.random.permutation(np.flatnonzero(~is_object))
-        negative = negative[: total - len(positive)]
+        negative = order[~is_object[order]][: total - len(positive)]
         chosen = np.concatenate([positive, negative])
 
         # Shapes are those of every image; what fills up has no weight.
         size = settings.image_size
         rois = np.tile(np.float32([0, 0, size, size]), (total, 1))
         classes = np.zeros(total, "int32")
-        codes = np.zeros((total, 5), "float32")
+        targets = np.zeros((total, 5), "float32")
         weights = np.zeros(total, "float32")
         rois[: len(chosen)] = regions[chosen]
         weights[: len(chosen)] = 1
         if len(positive):
             n, matches = len(positive), overlaps[positive].argmax(1)
             classes[:n] = labels[matches]
-            codes[:n, 0] = labels[matches]
-            codes[:n, 1:] = bx.encode(
+            targets[:n, 0] = labels[matches]
+            targets[:n, 1:] = bx.encode(
                 truth[matches], regions[positive], settings.box_scales
             )
-        return rois, classes, codes, weights
+        return rois, classes, targets, weights
