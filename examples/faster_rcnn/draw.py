@@ -44,7 +44,9 @@ def draw(path, images, found, class_names, min_score=0.5, scale=3, columns=4):
 def _tile(image, objects, class_names, min_score, scale):
     pixels = np.round(np.clip(image, 0, 1) * 255).astype("uint8")
     tile = Image.fromarray(pixels)
-    tile = tile.resize((tile.width * scale, tile.height * scale))
+    # Colors that are there already: the file is much smaller so.
+    larger = (tile.width * scale, tile.height * scale)
+    tile = tile.resize(larger, Image.Resampling.NEAREST)
     pen = ImageDraw.Draw(tile)
     # The best one last, on top.
     for i in reversed(np.flatnonzero(objects["scores"] >= min_score)):

@@ -65,6 +65,11 @@ def mean_average_precision(found, truth, settings, iou=0.5):
         for i in labels
         if (precision[:, i - 1] >= 0).all()
     }
+    if not by_class:
+        raise ValueError(
+            "A mean over classes needs an object in one of the images that is "
+            f"not difficult. Received: {len(truth)} images without."
+        )
     return float(np.mean(list(by_class.values()))), by_class
 
 

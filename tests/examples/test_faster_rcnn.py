@@ -324,6 +324,9 @@ def test_mean_average_precision():
         pytest.approx(1)
     )
 
+    with pytest.raises(ValueError, match="1 images without"):
+        mean_average_precision([nothing], [nothing], SETTINGS)
+
 
 def test_detections_are_drawn(tmp_path):
     from PIL import Image

@@ -104,7 +104,6 @@ def test_losses_fall_and_plain_keras_loads_the_file(tmp_path):
     before = losses()
     training.trainer.fit(DrawnShapes(256, 16), epochs=3, verbose=0)
     after = losses()
-    print(before, after)
     assert after[0] < 0.5 * before[0] and after[1] < 0.6 * before[1]
 
     (images, _), ((_, rois), _, _) = batches_of(training, held_out)
@@ -151,6 +150,7 @@ def test_rounds_equal_those_of_one_device(devices):
     logs = []
     for training in (alone, parallel):
         seen = []
+        np.random.seed(0)
         training.trainer.fit(
             # The last batch has 3 images.
             DrawnShapes(35, 8),
@@ -208,7 +208,8 @@ def test_script_with_the_four_steps_of_the_paper(tmp_path, capfd):
     assert 0 <= mean <= 1
     printed = capfd.readouterr().out
     assert "detector_head_classes_loss" in printed
-    assert "loaded again, probabilities differ by 0e+00" in printed
+    difference = printed.split("probabilities differ by ")[1].split()[0]
+    assert float(difference) <= 1e-6
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -233,7 +234,8 @@ def test_script_on_a_folder(tmp_path, capfd):
 
 
 def test_loop_by_hand(tmp_path):
-    done = run("classic/4_faster_rcnn_loop.py", "2", "64", cwd=tmp_path)
+    script = "classic/4_faster_rcnn_loop.py"
+    done = run(script, "2", "64", devices=2, cwd=tmp_path)
     assert "['boxes', 'classes', 'objectness', 'rpn_boxes']" in done.stdout
     losses = [
         [float(number) for number in line.replace(",", "").split()[3::2]]
