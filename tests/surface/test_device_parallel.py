@@ -322,7 +322,7 @@ def test_eager_steps_are_refused_before_training_if_asked_for_later():
 def test_layers_that_keras_does_not_compile_by_itself(tmp_path):
     inputs = keras.Input((8, 8, 3))
     with kp.device_scope("gpu:1"):
-        x = layers.RandomZoom(0.1)(inputs)
+        x = layers.RandomZoom(0.1, name="zoom")(inputs)
     model = keras.Model(inputs, layers.Dense(1)(layers.Flatten()(x)))
     x, y = np.ones((4, 8, 8, 3), "float32"), np.ones((4, 1), "float32")
     with pytest.warns(UserWarning, match="no effect"):
@@ -330,7 +330,7 @@ def test_layers_that_keras_does_not_compile_by_itself(tmp_path):
     assert model.jit_compile is False  # What "auto" means here.
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    placement = {"random_zoom": "gpu:1"}
+    placement = {"zoom": "gpu:1"}
     for compiled in (model, loaded):
         placed = kp.device_parallel(compiled, placement)
         placed.fit(x, y, verbose=0)
