@@ -211,8 +211,10 @@ def test_a_device_that_a_layer_asks_for_itself(wanted, in_loop):
 
 def with_state():
     inputs = keras.Input((6,))
+    with kp.device_scope("gpu:1"):
+        x = layers.Dense(12, use_bias=False, name="before")(inputs)
     with kp.device_scope("gpu:2"):
-        x = layers.BatchNormalization(name="norm")(inputs)
+        x = layers.BatchNormalization(name="norm")(x)
         x = layers.Dropout(0.3, seed=5, name="drop")(x)
     with kp.device_scope("gpu:1"):
         outputs = layers.Dense(1, name="head")(x)
