@@ -15,6 +15,7 @@ from keras import ops
 
 import keras_parallel as kp
 from keras_parallel import _errors
+from tests import helpers
 from tests import models
 from tests import staged
 
@@ -207,6 +208,24 @@ def test_a_device_that_a_layer_asks_for_itself(wanted, in_loop):
         assert told
         for text in told:
             assert "inside 'puts'" in text and "one device, gpu:1" in text
+
+
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_a_sharding_that_a_layer_asks_for_itself(wanted):
+    """P08, too: JAX would compile the whole part for that device."""
+    inputs = keras.Input((6,))
+    with kp.device_scope("gpu:1"):
+        place = jax.sharding.SingleDeviceSharding(jax.devices()[wanted])
+        x = Puts(place)(inputs)
+    model = kp.device_parallel(keras.Model(inputs, layers.Dense(1)(x)))
+    model.compile("sgd", "mse")
+    if wanted == 1:
+        model.fit(X, Y, verbose=0)
+        return
+    with pytest.raises(_errors.RefusedModelError, match="'puts'") as caught:
+        model.fit(X, Y, verbose=0)
+    helpers.assert_teaches(caught.value)
+    model.set_weights(model.get_weights())  # They are still there.
 
 
 def with_state():

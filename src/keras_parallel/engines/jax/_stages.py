@@ -16,7 +16,6 @@ from keras_parallel.engines.base import Stages
 from keras_parallel.engines.jax._call_costs import outline_of_calls
 from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._labels import labelled
-from keras_parallel.engines.jax._puts import warn_of_puts
 from keras_parallel.engines.jax._stage_programs import StagedStep
 from keras_parallel.engines.jax._staged_program import program_of
 from keras_parallel.engines.jax._state import each_once
@@ -197,7 +196,6 @@ class _Step:
             self._stages.jax_devices,
             count,
         )
-        warn_of_puts(staged, self._stages.jax_devices)
         return staged, jax.tree.structure(shapes)
 
     def _take(self, state, data):
