@@ -77,6 +77,7 @@ class ConductorState(OverlayState):
         return found
 
     def like(self, template, layers=()):
+        # No model is made parallel as this one is: see below.
         raise NotImplementedError
 
     def made_parallel(self, template):
