@@ -277,13 +277,15 @@ def test_a_gan(way):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
-def test_a_model_frozen_after_it_was_compiled_trains_in_its_phase():
+@pytest.mark.parametrize("way", ["plain", "two"])
+def test_a_model_frozen_after_it_was_compiled_trains_in_its_phase(way):
     """A02, A08: what is trained is captured when a model is compiled."""
     keras.utils.set_random_seed(0)
     sample, noise = keras.Input((5,)), keras.Input((3,))
     discriminator = keras.Sequential([sample, layers.Dense(1)])
-    discriminator.compile("sgd", "mse")
-    discriminator.trainable = False
+    in_turn = WAYS.get(way, plain)(discriminator)
+    in_turn.compile("sgd", "mse")
+    in_turn.trainable = False
     made = layers.Dense(5, name="made")(noise)
     both = keras.Model(noise, discriminator(made))
     both.compile("sgd", "mse")
@@ -296,7 +298,7 @@ def test_a_model_frozen_after_it_was_compiled_trains_in_its_phase():
 
     trainer = kp.AlternatingTrainer(
         [
-            kp.Phase("discriminator", discriminator),
+            kp.Phase("discriminator", in_turn),
             kp.Phase("generator", both, make_batch=to_both),
         ]
     )

@@ -114,7 +114,11 @@ def phase_model(phase, freeze: list[keras.Layer], is_second: bool):
     else:
         attributes = active_engine().runtime_attributes
         state = PhaseState(template, (PhaseLayer,), attributes)
-    trainable = _keras.trainable_when_compiled(model)
+    trainable = {
+        # A parallel model has no flag of its own.
+        _twin.template_of(layer): flag
+        for layer, flag in _keras.trainable_when_compiled(model).items()
+    }
     vars(state).update(
         frozen=FrozenSet(template, trainable, freeze),
         training_predictions=phase.training_predictions,
