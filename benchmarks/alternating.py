@@ -12,7 +12,6 @@ import functools
 import json
 import pathlib
 import sys
-import time
 from importlib.metadata import version
 
 import keras_parallel as kp
@@ -22,13 +21,15 @@ from _alternating.contenders import ByHand
 from _alternating.contenders import Ours
 from _measuring import conditions
 from _measuring import ratios
+from _measuring.options import add_turns
 from _measuring.options import plain
+from _measuring.options import set_unless_given
+from _measuring.progress import say
 from _measuring.turns import in_turn
 
 LIMIT = 1.05
 DEVICES = (1, 2)
 _SECONDS_OF_TURN = 0.6
-_BEGUN = time.monotonic()
 
 
 def main():
@@ -39,7 +40,7 @@ def main():
         for devices in DEVICES:
             key = f"{case.name}, {devices} device{'s' * (devices > 1)}"
             found[key] = _measured(case, devices, options)
-            _say(f"{key}: {len(found[key]['ours'])} rounds of turns")
+            say(f"{key}: {len(found[key]['ours'])} rounds of turns")
     print("\n".join(_report(found, options)))
     if options.json:
         options.json.write_text(json.dumps(plain(found), indent=1))
@@ -48,15 +49,12 @@ def main():
 def _options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--rounds", type=int, help="at least so many turns")
-    add("--seconds", type=float, help="more turns until so many have passed")
+    add_turns(parser)
     add("--quick", action="store_true", help="tiny, to see that it runs")
     add("--json", type=pathlib.Path, help="file for all that was measured")
     options = parser.parse_args()
-    usual = (2, 0.0) if options.quick else (9, 30.0)
-    for name, value in zip(("rounds", "seconds"), usual):
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    rounds, seconds = (2, 0.0) if options.quick else (9, 30.0)
+    set_unless_given(options, rounds=rounds, seconds=seconds)
     return options
 
 
@@ -101,19 +99,12 @@ def _report(found, options):
         *("# Alternating training beside the loop by hand", ""),
         *conditions.listed(facts),
         "",
-        "A round is two steps and a prediction. On 2 devices the loop by hand "
-        "uses `keras.distribution.DataParallel`. Medians, with the least and "
-        "the most in brackets; a ratio is the median over turns, its 95 % "
-        "interval comes from the bootstrap (fixed seed). A limit is held when "
-        "the upper end of the interval keeps to it.",
+        "A round of training is two steps and a prediction. On 2 devices the "
+        "loop by hand uses `keras.distribution.DataParallel`.",
+        *ratios.METHOD,
         *("", "## A round", ""),
         *ratios.table([*header, "ratio [95 %]", "at most", "held"], rows),
     ]
-
-
-def _say(line):
-    minutes, seconds = divmod(int(time.monotonic() - _BEGUN), 60)
-    print(f"[{minutes}:{seconds:02}] {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,10 @@ from _data_parallel.session import FAR_EVERY
 from _data_parallel.session import Session
 from _data_parallel.workloads import WORKLOADS
 from _measuring import conditions
+from _measuring import ratios
+from _measuring.options import add_turns
 from _measuring.options import names_in
+from _measuring.options import set_unless_given
 from _measuring.options import plain
 
 QUESTIONS = ("steps", "host", "growth")
@@ -62,18 +65,15 @@ def _options():
     add("--peers", type=names_in(PEERS), default=list(PEERS))
     add("--questions", type=names_in(QUESTIONS), default=list(QUESTIONS))
     add("--devices", type=int, default=2, help="of the parallel peers")
-    add("--rounds", type=int, help="at least so many")
-    add("--seconds", type=float, help="more rounds until so many have passed")
+    add_turns(parser)
     add("--fresh", type=int, help="further processes for compile time")
     add("--quick", action="store_true", help="tiny, to see that all runs")
     add("--here", action="store_true", help="make no environments")
     add("--json", type=pathlib.Path, help="file for all that was measured")
     add("--figures", type=pathlib.Path, help="folder for the plot of growth")
     options = parser.parse_args()
-    usual = (2, 0.0, 0) if options.quick else (9, 60.0, 2)
-    for name, value in zip(("rounds", "seconds", "fresh"), usual):
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    rounds, seconds, fresh = (2, 0.0, 0) if options.quick else (9, 60.0, 2)
+    set_unless_given(options, rounds=rounds, seconds=seconds, fresh=fresh)
     return options
 
 
@@ -166,15 +166,7 @@ def _conditions(session):
         "cores used by idle workers": f"{idle} of one, median over turns",
     }
     lines = conditions.listed(facts)
-    return ["# Data parallelism and its peers", "", *lines, "", *_METHOD]
-
-
-_METHOD = [
-    "Medians, with the least and the most in brackets. A ratio is the median",
-    "over rounds of ours divided by the peer's in the same round; its 95 %",
-    "interval comes from the bootstrap (fixed seed). A limit is held when the",
-    "upper end of the interval keeps to it.",
-]
+    return ["# Data parallelism and its peers", "", *lines, "", *ratios.METHOD]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import functools
 import json
 import pathlib
 import sys
-import time
 from importlib.metadata import version
 
 import keras_parallel as kp
@@ -22,8 +21,12 @@ from _device_parallel import models
 from _device_parallel import overlap
 from _device_parallel import steps
 from _measuring import conditions
+from _measuring import ratios
+from _measuring.options import add_turns
 from _measuring.options import names_in
 from _measuring.options import plain
+from _measuring.options import set_unless_given
+from _measuring.progress import say
 
 # Title, what measures, what makes the table of it.
 _ANSWERS = {
@@ -45,7 +48,6 @@ _ANSWERS = {
     "host": ("Host cost per stage and direction", host.measure, host.table),
 }
 DEVICES = 2
-_BEGUN = time.monotonic()
 
 
 def main():
@@ -66,28 +68,20 @@ def _options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--questions", type=names_in(_ANSWERS), default=list(_ANSWERS))
-    add("--rounds", type=int, help="at least so many")
-    add("--seconds", type=float, help="more rounds until so many have passed")
+    add_turns(parser)
     add("--quick", action="store_true", help="tiny, to see that it runs")
     add("--json", type=pathlib.Path, help="file for all that was measured")
     options = parser.parse_args()
-    usual = (2, 0.0) if options.quick else (9, 30.0)
-    for name, value in zip(("rounds", "seconds"), usual):
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    rounds, seconds = (2, 0.0) if options.quick else (9, 30.0)
+    set_unless_given(options, rounds=rounds, seconds=seconds)
     return options
 
 
 def _answer(question, options, found):
     """The section of one question."""
     title, measure, table = _ANSWERS[question]
-    found[question] = measure(options, _say)
+    found[question] = measure(options, say)
     return [f"## {title}", "", *table(found[question])]
-
-
-def _say(line):
-    minutes, seconds = divmod(int(time.monotonic() - _BEGUN), 60)
-    print(f"[{minutes}:{seconds:02}] {line}", file=sys.stderr, flush=True)
 
 
 def _conditions(options):
@@ -103,16 +97,8 @@ def _conditions(options):
     return [
         *("# Device parallelism beside raw JAX and one device", ""),
         *lines,
-        *("", *_METHOD),
+        *("", *ratios.METHOD),
     ]
-
-
-_METHOD = [
-    "Medians, with the least and the most in brackets. A ratio is the median",
-    "over rounds of ours divided by the peer's in the same round; its 95 %",
-    "interval comes from the bootstrap (fixed seed). A limit is held when the",
-    "upper end of the interval keeps to it.",
-]
 
 
 if __name__ == "__main__":

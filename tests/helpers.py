@@ -50,7 +50,9 @@ def assert_close(expected, actual, tolerance=1e-5):
         # Sums of terms of order 1 leave an error of 1e-7 where they cancel.
         scale = max(np.abs(e).max(initial=0.0), 0.05)
         difference = np.abs(e - a).max(initial=0.0) / scale
-        assert difference <= tolerance, f"leaf {i} of shape {e.shape}"
+        assert difference <= tolerance, (
+            f"leaf {i} of shape {e.shape}: {difference:.2g} apart, {e} and {a}"
+        )
 
 
 def state_of(model):

@@ -18,6 +18,20 @@ def names_in(known):
     return names
 
 
+def add_turns(parser):
+    """Adds options on how long contenders take turns."""
+    add = parser.add_argument
+    add("--rounds", type=int, help="at least so many")
+    add("--seconds", type=float, help="more rounds until so many have passed")
+
+
+def set_unless_given(options, **usual):
+    """Sets options that were not given."""
+    for name, value in usual.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+
+
 def plain(value):
     """With strings for keys, as JSON has them."""
     if isinstance(value, dict):

@@ -5,6 +5,14 @@ import statistics
 
 _RESAMPLES = 4000
 
+# How to read the tables.
+METHOD = [
+    "Medians, with the least and the most in brackets. A ratio is the median",
+    "over rounds of ours divided by the peer's in the same round; its 95 %",
+    "interval comes from the bootstrap (fixed seed). A limit is held when the",
+    "upper end of the interval keeps to it.",
+]
+
 
 def interval(values, seed=0):
     """The 95 % interval of the median of `values`, by the bootstrap.

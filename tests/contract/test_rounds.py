@@ -21,7 +21,7 @@ class Played(_overlay.OverlayState):
         self.trained, self.tested = [], []
 
     def like(self, template, layers=()):
-        raise NotImplementedError
+        raise NotImplementedError  # Only a copy of the model would ask.
 
     def train_round(self, batch):
         self.trained.append(batch)

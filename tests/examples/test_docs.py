@@ -35,23 +35,36 @@ def test_code_of_the_page_on_data(tmp_path):
     )
     assert len(scripts) == 1 and len(rest) == 4
     for text in (*scripts, BEFORE + "\n".join(rest)):
-        errors = run(text, tmp_path)
+        errors = run(text, tmp_path).stderr
         assert "data parallel on 2 devices" in errors
 
 
 def test_code_of_the_page_on_alternating_training(tmp_path):
-    errors = run("\n".join(code_of("alternating.md")), tmp_path)
+    code = "\n".join(code_of("alternating.md"))
+    errors = run(code, tmp_path).stderr
     assert "data parallel on 2 devices" in errors
     assert keras.saving.load_model(tmp_path / "both.keras").count_params()
 
 
+def test_ways_to_name_a_device(tmp_path):
+    """P07 of the reports of users: which of them chooses what."""
+    page = (HOW_TO / "device-parallel.md").read_text()
+    section = page.partition("### Other ways")[2].partition("\n## ")[0]
+    done = run("\n".join(blocks(section)), tmp_path)
+    (printed,) = blocks(section, "text")
+    assert done.stdout == printed
+
+
 def code_of(page):
-    text = (HOW_TO / page).read_text()
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return blocks((HOW_TO / page).read_text())
+
+
+def blocks(text, language="python"):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def run(code, folder):
-    """Runs `code` on two virtual devices; returns its standard error."""
+    """Runs `code` on two virtual devices."""
     path = folder / "script.py"
     path.write_text(code)
     done = subprocess.run(
@@ -67,4 +80,4 @@ def run(code, folder):
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     assert done.returncode == 0, done.stderr
-    return done.stderr
+    return done

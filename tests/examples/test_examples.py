@@ -3,10 +3,13 @@
 import os
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
+
+import keras_parallel as kp
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
@@ -57,11 +60,25 @@ def test_two_towers(tmp_path):
     done = run("two_towers.py", *options, devices=2, cwd=tmp_path)
     (line,) = re.findall(r"were not trained on: (.*)", done.stdout)
     assert float(line) >= 0.95
+    (line,) = re.findall(r"accuracy of one device: ([\d.]*)", done.stdout)
+    assert float(line) >= 0.95
     assert "Plan of 'two_towers' on 3 virtual devices" in done.stdout
     for device in ("gpu:0", "gpu:1", "cpu:0"):
         assert re.search(rf"^{device} .*ms", done.stdout, re.MULTILINE)
     assert (tmp_path / "trace.png").stat().st_size > 5000
     assert (tmp_path / "two_towers.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*calls in device scopes")
+def test_two_towers_train_as_on_one_device():
+    script = runpy.run_path(str(EXAMPLES / "two_towers.py"))
+    kp.testing.assert_trains_like_one_device(
+        lambda: script["compiled"](script["make_model"]()),
+        lambda: [script["pairs"](rows, seed=rows) for rows in (16, 16, 7)],
+        devices="all",
+        steps=3,
+        parallelize=lambda model, _: kp.device_parallel(model),
+    )
 
 
 def test_classic_scripts_hold_the_lines_of_the_how_to():

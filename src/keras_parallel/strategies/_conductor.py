@@ -15,6 +15,7 @@ from keras_parallel._logging import logger
 from keras_parallel.engines import active_engine
 from keras_parallel.strategies import _feeding
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies import _phase_model
 from keras_parallel.strategies import _twin
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
@@ -76,6 +77,7 @@ class ConductorState(OverlayState):
         return found
 
     def like(self, template, layers=()):
+        # No model is made parallel as this one is: see below.
         raise NotImplementedError
 
     def made_parallel(self, template):
@@ -141,7 +143,7 @@ class ConductorState(OverlayState):
         # Keras does so before each epoch, and before it evaluates.
         self._test_logs = Logs()
         for turn in self.turns:
-            turn.model.reset_metrics()
+            _phase_model.reset_metrics(turn.model)
 
 
 class Optimizers:

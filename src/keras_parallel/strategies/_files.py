@@ -51,17 +51,18 @@ def write_whole(model, method, path, overwrite, options):
     ) in (None, True)
     target = None
     if one_file and is_of_keras(method):
-        target = _local_file(path, _SUFFIXES[method.__name__])
+        target = local_file(path, _SUFFIXES[method.__name__])
     if target is None or (target.exists() and not overwrite):
         return method(path, overwrite=overwrite, **options)
-    with _replaced_when_whole(target) as partial:
+    with replaced_when_whole(target) as partial:
         method(partial, overwrite=overwrite, **options)
         _add_random_state(model, partial)
     return None
 
 
 @contextlib.contextmanager
-def _replaced_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
+def replaced_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a path beside `target`, which it replaces if nothing fails."""
     # Short, since names have a limit; of one thread and one target; and nothing
     # that `ls *.keras` shows. What a process that was killed has left is
     # written over by the next one with its number.
@@ -77,7 +78,7 @@ def _replaced_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         partial.unlink(missing_ok=True)
 
 
-def _local_file(path, suffixes):
+def local_file(path, suffixes):
     """The file that `path` means, or `None` if it is none we can replace."""
     try:
         text = os.fspath(path)

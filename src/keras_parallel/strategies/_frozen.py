@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import keras
 
+from keras_parallel.strategies import _keras
+
 
 class FrozenSet:
     """The variables that a phase trains, and those that it does not.
@@ -43,16 +45,14 @@ class FrozenSet:
                 self._model.trainable_variables,
                 self._model.non_trainable_variables,
             )
-        if all(layer.built for layer in self._model._flatten_layers()):
+        if all(layer.built for layer in self._layers()):
             self._split = split
         return split
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """The flags of the layers are those of the phase inside."""
-        layers = {
-            layer: layer.trainable for layer in self._model._flatten_layers()
-        }
+        layers = {layer: layer.trainable for layer in self._layers()}
         variables = {id(v): (v, v.trainable) for v in self._model.variables}
         try:
             _set(layers, self._trainable)
@@ -64,6 +64,9 @@ class FrozenSet:
             for variable, trainable in variables.values():
                 if variable.trainable != trainable:
                     variable.trainable = trainable
+
+    def _layers(self):
+        return _keras.layers_of(self._model, with_self=True)
 
 
 def _set(layers, flags):

@@ -76,9 +76,9 @@ def owners_of_slots(optimizer) -> dict:
     return owners | owners_of_slots(getattr(optimizer, "inner_optimizer", None))
 
 
-def layers_of(model: keras.Model) -> list:
-    """All layers within `model`, at any depth."""
-    return list(model._flatten_layers(include_self=False))
+def layers_of(model: keras.Layer, with_self: bool = False) -> list:
+    """All layers within `model`, at any depth, outer ones first."""
+    return list(model._flatten_layers(include_self=with_self))
 
 
 def metrics_to_build(compile_metrics) -> list:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_parallel._errors import RefusedModelError
+from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _twin
 from keras_parallel.strategies._wording import error
 from keras_parallel.strategies._wording import shown
@@ -74,8 +75,7 @@ def frozen_layers(phase) -> list[keras.Layer]:
             f'Phase("{phase.name}", freeze={shown(freeze)})',
             works,
         )
-    inside, found = model._flatten_layers(include_self=False), []
-    inside = {id(layer): layer for layer in inside}
+    inside, found = {id(layer): layer for layer in _keras.layers_of(model)}, []
     by_name = {layer.name: layer for layer in inside.values()}
     for wanted in freeze:
         layer = by_name.get(wanted) if isinstance(wanted, str) else wanted
@@ -105,7 +105,7 @@ def _parts_in(layer, inside):
     # A functional model of which layers were taken is not itself in another.
     parts = [
         part
-        for part in layer._flatten_layers(include_self=False)
+        for part in _keras.layers_of(layer)
         if not isinstance(part, keras.layers.InputLayer)
     ]
     return parts if parts and all(id(p) in inside for p in parts) else []
@@ -192,6 +192,14 @@ def model_of_all(phases, model) -> keras.Model:
     )
 
 
+def trained_elsewhere(phases, model):
+    """Each phase, with the paths of what it trains and `model` lacks."""
+    held = {id(v) for v in model.variables}
+    for phase in phases:
+        trained = phase.model.trainable_variables
+        yield phase, [v.path for v in trained if id(v) not in held]
+
+
 def warn_of_what_is_apart(phases, model) -> None:
     """Warns of models that share nothing, and of what is not saved."""
     weights = [{id(v) for v in phase.model.variables} for phase in phases]
@@ -205,11 +213,7 @@ def warn_of_what_is_apart(phases, model) -> None:
                 "layer object in both models.",
                 stacklevel=3,
             )
-    held = {id(v) for v in model.variables}
-    for phase in phases:
-        lost = [
-            v.path for v in phase.model.trainable_variables if id(v) not in held
-        ]
+    for phase, lost in trained_elsewhere(phases, model):
         if lost:
             warnings.warn(
                 f"The phase {phase.name!r} trains {len(lost)} variables that "

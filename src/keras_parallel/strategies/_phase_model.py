@@ -48,6 +48,12 @@ class PhaseLayer(Overlay):
     def non_trainable_variables(self):  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._keras_parallel.frozen.split()[1]
 
+    def reset_metrics(self):
+        # Keras does so before each batch of `train_on_batch`: the logs of a
+        # phase are means since the trainer has asked for it.
+        if not self._keras_parallel.keeps_metrics:
+            super().reset_metrics()
+
     def _symbolic_build(self, *args, **kwargs):
         # Keras looks through all layers before each step whether one is not
         # built, which takes as long as a small step.
@@ -108,12 +114,17 @@ def phase_model(phase, freeze: list[keras.Layer], is_second: bool):
     else:
         attributes = active_engine().runtime_attributes
         state = PhaseState(template, (PhaseLayer,), attributes)
-    trainable = _keras.trainable_when_compiled(model)
+    trainable = {
+        # A parallel model has no flag of its own.
+        _twin.template_of(layer): flag
+        for layer, flag in _keras.trainable_when_compiled(model).items()
+    }
     vars(state).update(
         frozen=FrozenSet(template, trainable, freeze),
         training_predictions=phase.training_predictions,
         calls_as_in_training=False,
         has_trained=False,
+        keeps_metrics=True,
     )
     made = overlay(state)
     if _twin.is_parallel(model):
@@ -131,6 +142,16 @@ def phase_model(phase, freeze: list[keras.Layer], is_second: bool):
         made.compile(**arguments | {"optimizer": optimizer})
     own_attributes_of(made)["optimizer"] = optimizer
     return made
+
+
+def reset_metrics(made: keras.Model) -> None:
+    """Begins the means that a phase's model logs anew."""
+    parallel = made._keras_parallel
+    parallel.keeps_metrics = False
+    try:
+        made.reset_metrics()
+    finally:
+        parallel.keeps_metrics = True
 
 
 def prepare(made: keras.Model) -> None:

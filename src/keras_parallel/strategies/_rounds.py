@@ -1,6 +1,5 @@
 """A round: each phase in its turn, on one batch of the data."""
 
-import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
@@ -169,7 +168,7 @@ class Logs:
     """The logs of all phases, since an epoch began."""
 
     def __init__(self):
-        self._found = collections.defaultdict(dict)
+        self._found: dict[str, dict] = {}
 
     def names(self) -> list[str]:
         """The names of all, with those of the phases."""

@@ -6,6 +6,7 @@ for the caller to undo.
 """
 
 import functools
+from typing import Any
 
 import keras
 
@@ -18,13 +19,13 @@ from keras_parallel.strategies._overlay import own_attributes_of
 from keras_parallel.strategies.data import data_parallel
 
 
-def is_parallel(model: keras.Model) -> bool:
+def is_parallel(model: keras.Layer) -> bool:
     """Whether `model` is one of ours."""
     # Its `__class__` is that of the user.
     return issubclass(type(model), Overlay)
 
 
-def template_of(model: keras.Model) -> keras.Model:
+def template_of(model: Any) -> Any:
     """The user's model: what `model` was made from, or `model` itself."""
     return model._keras_parallel.template if is_parallel(model) else model
 

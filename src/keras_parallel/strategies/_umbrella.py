@@ -1,23 +1,20 @@
 """Does the one model hold what its parts have trained, and does its file?"""
 
-import os
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_parallel._errors import InputError
+from keras_parallel.strategies import _files
 from keras_parallel.strategies import _position
+from keras_parallel.strategies._phase_checks import trained_elsewhere
 from keras_parallel.strategies._wording import error
 
 
 def check_holds(model: keras.Model, phases) -> None:
     """Raises `InputError` if `model` lacks what a phase trains."""
-    held = {id(v) for v in model.variables}
-    for phase in phases:
-        lost = [
-            v.path for v in phase.model.trainable_variables if id(v) not in held
-        ]
+    for phase, lost in trained_elsewhere(phases, model):
         if lost:
             raise error(
                 "The model that is saved holds all parts.",
@@ -42,22 +39,13 @@ def save(model: keras.Model, write, path, overwrite: bool) -> None:
         InputError: if plain Keras does not load what was written. What was at
             `path` before is there still.
     """
-    text = str(os.fspath(path))
-    if not text.endswith(".keras") or "://" in text or os.path.isdir(text):
-        write(path, overwrite=overwrite)
+    target = _files.local_file(path, (".keras",))
+    if target is None or (target.exists() and not overwrite):
+        write(path, overwrite=overwrite)  # Keras asks, or refuses.
         return
-    if os.path.exists(text) and not overwrite:
-        write(path, overwrite=False)  # Keras asks.
-        return
-    folder, name = os.path.split(os.path.realpath(text))
-    trial = os.path.join(folder, f".unchecked-{name}")
-    try:
-        write(trial, overwrite=True)
-        _check_file(model, trial)
-        os.replace(trial, os.path.join(folder, name))
-    finally:
-        if os.path.exists(trial):
-            os.unlink(trial)
+    with _files.replaced_when_whole(target) as unchecked:
+        write(unchecked, overwrite=True)
+        _check_file(model, unchecked)
 
 
 def _check_file(model, path):

@@ -8,6 +8,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
+from keras_parallel.strategies._keras import COMPILED_FUNCTIONS
 from keras_parallel.testing import _state
 from keras_parallel.testing._run import rows_of
 
@@ -232,10 +233,9 @@ def _coarsest_rounding(model):
 @contextlib.contextmanager
 def _not_compiled(model):
     """Lets a model train with each operation compiled for itself."""
-    functions = ("train_function", "test_function", "predict_function")
-    compiled = {name: getattr(model, name) for name in functions}
+    compiled = {name: getattr(model, name) for name in COMPILED_FUNCTIONS}
     model.jit_compile = False
-    for name in functions:
+    for name in COMPILED_FUNCTIONS:
         setattr(model, name, None)
     try:
         yield

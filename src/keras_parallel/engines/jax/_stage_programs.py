@@ -21,6 +21,7 @@ from jax.interpreters import partial_eval
 
 from keras_parallel.engines.jax._labels import label_of
 from keras_parallel.engines.jax._places import Places
+from keras_parallel.engines.jax._puts import check_puts
 from keras_parallel.planning import stage_name
 from keras_parallel.planning.stages import Operation
 from keras_parallel.planning.stages import Stage
@@ -87,6 +88,7 @@ class StagedStep:
         self.stages = cut_into_stages(
             self._operations(), filter(self._is_made, jaxpr.outvars)
         )
+        check_puts(self, jax_devices)
         self._slots = {}
         for variable in jaxpr.invars:
             self._slot(variable, self._places.of_value[variable])

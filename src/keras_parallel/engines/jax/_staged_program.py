@@ -65,8 +65,11 @@ def _purpose(maker, source):
     return "gradient" if "transpose" in stack else "activation"
 
 
+def scopes_of(equation):
+    """Where in the model something is computed: names of layers."""
+    path = _OF_SCOPES.sub("", str(equation.source_info.name_stack))
+    return [name for name in path.split("/") if name]
+
+
 def _what(maker):
-    """Where in the model something is computed."""
-    path = _OF_SCOPES.sub("", str(maker.source_info.name_stack))
-    names = [name for name in path.split("/") if name]
-    return "/".join([*names, maker.primitive.name])
+    return "/".join([*scopes_of(maker), maker.primitive.name])
