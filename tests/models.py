@@ -826,22 +826,57 @@ def frozen_backbone():
     return model
 
 
-def _application(name, **options):
-    def make_model():
-        model = getattr(keras.applications, name)(
-            weights=None, classes=10, **options
-        )
-        model.compile(
-            keras.optimizers.SGD(0.01),
-            "sparse_categorical_crossentropy",
-            metrics=["accuracy"],
-        )
-        return model
+def _small_resnet():
+    """Made and named as ResNet50 is, of fewer and narrower blocks."""
 
-    return Case(name, make_model, lambda rows, rng: images(rows, rng, size=32))
+    def block(x, width, strides, name):
+        shortcut = layers.Conv2D(width, 1, strides, name=f"{name}_0_conv")(x)
+        shortcut = layers.BatchNormalization(name=f"{name}_0_bn")(shortcut)
+        for i, (size, stride) in enumerate(((1, strides), (3, 1)), 1):
+            x = layers.Conv2D(
+                width, size, stride, padding="same", name=f"{name}_{i}_conv"
+            )(x)
+            x = layers.BatchNormalization(name=f"{name}_{i}_bn")(x)
+            if i == 1:
+                x = layers.ReLU(name=f"{name}_{i}_relu")(x)
+        x = layers.Add(name=f"{name}_add")([shortcut, x])
+        return layers.ReLU(name=f"{name}_out")(x)
+
+    inputs = keras.Input((12, 12, 3))
+    x = layers.ZeroPadding2D(1, name="conv1_pad")(inputs)
+    x = layers.Conv2D(6, 3, 2, name="conv1_conv")(x)
+    x = layers.BatchNormalization(name="conv1_bn")(x)
+    x = layers.ReLU(name="conv1_relu")(x)
+    x = layers.MaxPooling2D(2, name="pool1_pool")(x)
+    x = block(x, 8, 1, "conv4_block1")
+    x = block(x, 12, 2, "conv5_block1")
+    x = layers.GlobalAveragePooling2D(name="avg_pool")(x)
+    outputs = layers.Dense(4, activation="softmax", name="predictions")(x)
+    return _classifier(keras.Model(inputs, outputs))
+
+
+def _classifier(model):
+    model.compile(
+        keras.optimizers.SGD(0.01),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def _application(name, **options):
+    make = getattr(keras.applications, name)
+    return Case(
+        name,
+        lambda: _classifier(make(weights=None, classes=10, **options)),
+        lambda rows, rng: images(rows, rng, size=32),
+    )
 
 
 APPLICATIONS = {
-    name: _application(name, input_shape=(32, 32, 3))
-    for name in ("ResNet50", "MobileNetV3Small", "EfficientNetB0")
+    "small_resnet": Case("small_resnet", _small_resnet, images),
+    **{
+        name: _application(name, input_shape=(32, 32, 3))
+        for name in ("ResNet50", "MobileNetV3Small", "EfficientNetB0")
+    },
 }

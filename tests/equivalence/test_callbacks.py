@@ -16,6 +16,7 @@ from keras import layers
 import keras_parallel as kp
 from tests import helpers
 from tests import models
+from tests import selection
 
 DEVICES = [1, 2, 8]
 EPOCHS = 6
@@ -325,14 +326,7 @@ def slow_down(model):
 ACTIONS = {"assign": halve, "set_weights": set_all, "learning rate": slow_down}
 
 
-def _hooks_and_actions():
-    for i, hook in enumerate(HOOKS):
-        for j, action in enumerate(ACTIONS):
-            mark = () if i % 3 == j else (pytest.mark.full,)
-            yield pytest.param(hook, action, marks=mark)
-
-
-@pytest.mark.parametrize(("hook", "action"), list(_hooks_and_actions()))
+@pytest.mark.parametrize(("hook", "action"), selection.in_turn(HOOKS, ACTIONS))
 def test_what_a_callback_changes_takes_effect(hook, action):
     """J28: in every hook."""
     devices = DEVICES[(HOOKS.index(hook) + list(ACTIONS).index(action)) % 3]

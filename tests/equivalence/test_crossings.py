@@ -15,6 +15,7 @@ import keras_parallel as kp
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._sum_once import summed_once
 from tests import models
+from tests import selection
 from tests.compiled import collectives_of_step
 
 ROWS, TIME, FEATURES = 24, 7, 4
@@ -217,15 +218,7 @@ def make_batches(name, sizes=(ROWS, ROWS, 7)):
     ]
 
 
-def _all_and_pairwise():
-    """Each layer meets 2 or 8 devices; `full` marks the other."""
-    for i, name in enumerate(LAYERS):
-        for j, devices in enumerate((2, 8)):
-            marks = [pytest.mark.full] if (i + j) % 2 else []
-            yield pytest.param(name, devices, marks=marks)
-
-
-@pytest.mark.parametrize(("name", "devices"), list(_all_and_pairwise()))
+@pytest.mark.parametrize(("name", "devices"), selection.in_turn(LAYERS, (2, 8)))
 def test_training_equals_one_device(name, devices):
     kp.testing.assert_trains_like_one_device(
         lambda: make_model(name),

@@ -23,6 +23,7 @@ from keras import layers
 import keras_parallel
 from tests import helpers
 from tests import models
+from tests import selection
 from tests.datasets import Endless
 from tests.datasets import Rows
 from tests.datasets import Watched
@@ -106,20 +107,33 @@ def weighted(batches):
     return ((x, y, 1.0 + y[:, 0] ** 2) for x, y in batches)
 
 
+def untuned(dataset):
+    """Without the thread that tunes a dataset while it is read.
+
+    It sleeps for up to a minute, and who lets go of an iterator may have to
+    wait for it to wake up (TensorFlow 2.21).
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def tf_rows(a, b, y):
-    return tf.data.Dataset.from_tensor_slices(({"a": a, "b": b}, y))
+    return untuned(tf.data.Dataset.from_tensor_slices(({"a": a, "b": b}, y)))
 
 
 def tf_generated(a, b, y, **options):
-    return tf.data.Dataset.from_generator(
-        lambda: batches(a, b, y, **options),
-        output_signature=(
-            {
-                "a": tf.TensorSpec((None, a.shape[1]), a.dtype),
-                "b": tf.TensorSpec((None, b.shape[1]), b.dtype),
-            },
-            tf.TensorSpec((None, 1), y.dtype),
-        ),
+    return untuned(
+        tf.data.Dataset.from_generator(
+            lambda: batches(a, b, y, **options),
+            output_signature=(
+                {
+                    "a": tf.TensorSpec((None, a.shape[1]), a.dtype),
+                    "b": tf.TensorSpec((None, b.shape[1]), b.dtype),
+                },
+                tf.TensorSpec((None, 1), y.dtype),
+            ),
+        )
     )
 
 
@@ -265,17 +279,6 @@ DATA = {
 }
 
 
-def each_on_some_devices():
-    """Every kind on every number of devices; `full` marks most of them.
-
-    Each kind meets one number, and neighbours another one.
-    """
-    for i, kind in enumerate(DATA):
-        for j, devices in enumerate(DEVICES):
-            marks = [] if i % 3 == j else [pytest.mark.full]
-            yield pytest.param(kind, devices, marks=marks)
-
-
 def without_workers(feed):
     """What Keras reads itself: with workers it reads some rows twice."""
     if isinstance(feed.x, keras.utils.PyDataset):
@@ -324,7 +327,7 @@ def rows():
     return a, models.features(ROWS, np.random.default_rng(2), 2), y
 
 
-@pytest.mark.parametrize(("kind", "devices"), list(each_on_some_devices()))
+@pytest.mark.parametrize(("kind", "devices"), selection.in_turn(DATA, DEVICES))
 def test_equals_one_device(kind, devices, pair):
     results = []
     for model, change in zip(pair(devices), (without_workers, lambda f: f)):
@@ -390,9 +393,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    "devices", [2, pytest.param(8, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("devices", selection.every(2, [2, 8]))
 @pytest.mark.parametrize("option", list(OPTIONS))
 def test_options_of_fit(option, devices, pair):
     results = []
@@ -530,16 +531,15 @@ def counts_of(ids):
     return np.bincount(list(ids), minlength=ROWS)
 
 
-def each_on_every_device():
-    """Processes take seconds to start, and meet one number of devices."""
-    for kind in DATA:
-        for devices in DEVICES:
-            needed = "processes" not in kind or devices == 8
-            marks = [] if needed else [pytest.mark.full]
-            yield pytest.param(kind, devices, marks=marks)
+def each_on_another_device():
+    """Than above. Processes take seconds to start, and are met there only."""
+    for param in selection.in_turn(DATA, DEVICES, start=1):
+        kind, devices = param.values
+        needed = not param.marks and "processes" not in kind
+        yield selection.case(kind, devices, needed=needed)
 
 
-@pytest.mark.parametrize(("kind", "devices"), list(each_on_every_device()))
+@pytest.mark.parametrize(("kind", "devices"), list(each_on_another_device()))
 def test_census(kind, devices, counting):
     """After each epoch each row was seen once, or as the data promises."""
     model, census = counting(devices)

@@ -10,6 +10,7 @@ from keras import ops
 import keras_parallel as kp
 from keras_parallel.graph.calls import calls_of
 from tests import models
+from tests import selection
 
 # Made parallel after it is compiled, as `load_model` compiles too.
 pytestmark = pytest.mark.filterwarnings("ignore:.*calls in device scopes")
@@ -274,7 +275,7 @@ def float64(monkeypatch):
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("name", ["inception", "u_net"])
+@pytest.mark.parametrize("name", selection.every(2, ["u_net", "inception"]))
 def test_training_in_double_precision_equals_one_device(name):
     """Gradients that cancel in one precision agree in the other."""
     states = []
@@ -323,7 +324,8 @@ OPTIMIZERS = {
 def test_optimizers_equal_one_device(name):
     kp.testing.assert_trains_like_one_device(
         lambda: make_model("two_towers", OPTIMIZERS[name]()),
-        lambda: make_batches("two_towers", weights=True),
+        # Rows that do not divide are met above; one shape compiles faster.
+        lambda: make_batches("two_towers", (ROWS,) * 3, weights=True),
         devices="all",
         steps=6,
         parallelize=in_stages,
@@ -368,13 +370,7 @@ WITH_A_GRAPH = (
 FIXED_BATCH = ("stateful_recurrent", "fixed_batch_size")
 
 
-def _every_third():
-    """`full` marks the others."""
-    for i, name in enumerate(WITH_A_GRAPH):
-        yield pytest.param(name, marks=[pytest.mark.full] if i % 3 else [])
-
-
-@pytest.mark.parametrize("name", list(_every_third()))
+@pytest.mark.parametrize("name", selection.every(4, WITH_A_GRAPH, start=1))
 def test_calls_on_three_devices_in_turn(name):
     case, rng = models.MODELS[name], np.random.default_rng(3)
     sizes = (24, 24) if name in FIXED_BATCH else (8, 8, 5)
@@ -387,8 +383,11 @@ def test_calls_on_three_devices_in_turn(name):
     )
 
 
-def test_resnet_cut_in_three_equals_one_device():
-    case = models.APPLICATIONS["ResNet50"]
+@pytest.mark.parametrize(
+    "name", selection.every(2, ["small_resnet", "ResNet50"])
+)
+def test_resnet_cut_in_three_equals_one_device(name):
+    case = models.APPLICATIONS[name]
 
     def cut(model, _):
         last = ("conv5", "avg_pool", "predictions")

@@ -5,6 +5,7 @@ H13 (loss scaling), H14 (schedules), T02, T34 (metrics that were summed), J04
 """
 
 import inspect
+import itertools
 
 import keras
 import numpy as np
@@ -16,20 +17,10 @@ from keras.optimizers import schedules
 import keras_parallel as kp
 from tests import helpers
 from tests import models
+from tests import selection
 
 DEVICES = (1, 2, 8)
 ROWS = 53  # A prime: two batches of 24 and one of 5.
-
-
-def on_one_number_of_devices_each(names):
-    """All combinations; those beyond one for each name are marked `full`."""
-    return [
-        pytest.param(
-            name, devices, marks=() if i % 3 == j else (pytest.mark.full,)
-        )
-        for i, name in enumerate(names)
-        for j, devices in enumerate(DEVICES)
-    ]
 
 
 def make_model(optimizer, **options):
@@ -91,7 +82,7 @@ def test_every_optimizer_of_keras_is_here():
 
 
 @pytest.mark.parametrize(
-    ("name", "devices"), on_one_number_of_devices_each(OPTIMIZERS)
+    ("name", "devices"), selection.in_turn(OPTIMIZERS, DEVICES)
 )
 def test_optimizers(name, devices):
     assert_steps_equal(lambda: make_model(OPTIMIZERS[name]()), devices)
@@ -129,7 +120,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "devices"), on_one_number_of_devices_each(SETTINGS)
+    ("name", "devices"), selection.in_turn(SETTINGS, DEVICES)
 )
 def test_settings_of_optimizers(name, devices):
     assert_steps_equal(lambda: make_model(SETTINGS[name]()), devices)
@@ -160,8 +151,10 @@ def of_policy(name, make):
     return make_with_policy
 
 
-@pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    ("policy", "devices"),
+    selection.in_turn(["mixed_bfloat16", "mixed_float16"], (2, 8, 1)),
+)
 def test_mixed_precision(policy, devices):
     """H13: float32 weights; float16 with a loss scale that moves."""
     make = of_policy(policy, lambda: make_model(models.sgd()))
@@ -193,7 +186,7 @@ def test_a_fault_shows_in_mixed_precision(policy):
         )
 
 
-@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("devices", selection.every(2, [2, 1, 8]))
 def test_a_step_that_overflows_is_left_out_on_every_device(devices):
     """H07: the decision is one for all devices."""
 
@@ -236,8 +229,9 @@ def test_lora_made_before():
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
-@pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+@pytest.mark.parametrize(
+    ("mode", "devices"), selection.in_turn(["int8", "int4", "float8"], DEVICES)
+)
 def test_quantized(mode, devices):
     """Quantized through the parallel model, which is compiled anew for it."""
     x, y = models.regression(ROWS, np.random.default_rng(3))
@@ -397,13 +391,11 @@ def test_every_metric_of_keras_is_here():
 
 
 def _kinds_and_devices():
-    """All combinations; `full` marks those beyond two for each kind."""
-    for kind in KINDS:
-        for devices in DEVICES:
-            for weighted in (False, True):
-                needed = (devices, weighted) in ((2, False), (8, True))
-                mark = () if needed else (pytest.mark.full,)
-                yield pytest.param(kind, weighted, devices, marks=mark)
+    """Each kind on two or on eight devices, weighted or not."""
+    for i, kind in enumerate(KINDS):
+        for devices, weighted in itertools.product(DEVICES, (False, True)):
+            needed = (devices, weighted) == ((2, False), (8, True))[i % 2]
+            yield selection.case(kind, weighted, devices, needed=needed)
 
 
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64")

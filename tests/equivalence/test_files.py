@@ -23,6 +23,7 @@ from keras import layers
 import keras_parallel as kp
 from tests import helpers
 from tests import models
+from tests import selection
 
 EPOCHS, STOPPED = 4, 2
 X, Y = models.regression(29, np.random.default_rng(0))
@@ -71,8 +72,8 @@ def state_of(model):
     return helpers.state_of(model)
 
 
-def resume(model):
-    model.fit(X, Y, epochs=EPOCHS, initial_epoch=STOPPED, **FIT)
+def resume(model, **options):
+    model.fit(X, Y, epochs=EPOCHS, initial_epoch=STOPPED, **FIT, **options)
     return state_of(model)
 
 
@@ -83,13 +84,14 @@ def interrupted(devices, dropout=0.3, **options):
 
 
 @pytest.mark.parametrize(
-    ("saved_on", "resumed_on"),
-    [(8, 1), (1, 8), (2, 3), (3, 2), (8, 8), (PLAIN, 2)],
+    ("devices", "file"),
+    selection.in_turn(
+        [(8, 1), (1, 8), (2, 3), (3, 2), (8, 8), (PLAIN, 2)],
+        ["m.keras", "m.weights.h5"],
+    ),
 )
-@pytest.mark.parametrize("file", ["m.keras", "m.weights.h5"])
-def test_resumed_equals_a_run_that_never_stopped(
-    saved_on, resumed_on, file, tmp_path
-):
+def test_resumed_equals_a_run_that_never_stopped(devices, file, tmp_path):
+    saved_on, resumed_on = devices
     path = tmp_path / file
     # Files of plain Keras hold no random state.
     dropout = 0.0 if saved_on == PLAIN else 0.3
@@ -238,8 +240,9 @@ CHECKPOINTS = {
 }
 
 
-@pytest.mark.parametrize("kind", list(CHECKPOINTS))
-@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("kind", "devices"), selection.in_turn(CHECKPOINTS, [2, 8, 1])
+)
 def test_model_checkpoint(kind, devices, tmp_path):
     """G10: the files, of the same epochs, with the same weights."""
     expected = written_by(CHECKPOINTS[kind], PLAIN, tmp_path)
@@ -288,6 +291,9 @@ def test_backup_and_restore(saved_on, resumed_on, tmp_path):
     assert not (tmp_path / "backup").exists()
 
 
+# How it is resumed -> saved on, resumed on, dropout. A model that is made anew
+# from its configuration draws anew.
+ORBAX_CASES = {"load_weights": (8, 3, 0.3), "load_model": (2, PLAIN, 0.0)}
 ORBAX = """
 import sys
 import keras_parallel as kp
@@ -295,45 +301,37 @@ import keras
 import numpy as np
 from tests.equivalence import test_files as t
 
-folder, devices, resume = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-dropout = float(sys.argv[4])
-model = t.on(devices, t.new_model(dropout))
-if resume == "load_weights":
-    model.optimizer.build(model.trainable_variables)
-    model.load_weights(folder)
-elif resume == "load_model":
-    model = t.on(devices, keras.models.load_model(folder))
-epochs = t.STOPPED if resume == "first" else t.EPOCHS
-model.fit(
-    t.X, t.Y, epochs=epochs, initial_epoch=epochs - t.STOPPED,
-    callbacks=[keras.callbacks.OrbaxCheckpoint(folder)], **t.FIT
-)
-np.savez(folder + ".npz", *t.state_of(model))
+for how, (saved_on, resumed_on, dropout) in t.ORBAX_CASES.items():
+    folder = f"{sys.argv[1]}/{how}"
+    callbacks = [keras.callbacks.OrbaxCheckpoint(folder)]
+    if sys.argv[2] == "save":
+        t.interrupted(saved_on, dropout, callbacks=callbacks)
+        continue
+    if how == "load_weights":
+        model = t.on(resumed_on, t.new_model(dropout))
+        model.optimizer.build(model.trainable_variables)
+        model.load_weights(folder)
+    else:
+        model = t.on(resumed_on, keras.models.load_model(folder))
+    np.savez(folder + ".npz", *t.resume(model, callbacks=callbacks))
 """
 
 
-@pytest.mark.parametrize(
-    ("saved_on", "resumed_on", "how"),
-    [(8, 3, "load_weights"), (2, PLAIN, "load_model")],
-)
-def test_orbax_checkpoint(saved_on, resumed_on, how, tmp_path):
+def test_orbax_checkpoint(tmp_path):
     """In another process with other devices, as on another host."""
-    folder = tmp_path / "orbax"
-    # A model that is made anew from its configuration draws anew.
-    dropout = 0.0 if how == "load_model" else 0.3
-    for devices, what in ((saved_on, "first"), (resumed_on, how)):
-        arguments = folder, devices, what, dropout
-        run_python(ORBAX, *map(str, arguments), virtual=devices or 1)
-    with np.load(f"{folder}.npz") as file:
-        state = [file[name] for name in file.files]
-    assert len(state) == len(straight_run(dropout))
-    # The seeds of Dropout(0) are drawn and not used.
-    expected = [
-        value
-        for value in zip(straight_run(dropout), state)
-        if dropout or value[0].dtype != np.uint32
-    ]
-    helpers.assert_close(*zip(*expected))
+    run_python(ORBAX, str(tmp_path), "save", virtual=8)
+    run_python(ORBAX, str(tmp_path), "resume", virtual=3)
+    for how, (_, _, dropout) in ORBAX_CASES.items():
+        with np.load(tmp_path / f"{how}.npz") as file:
+            state = [file[name] for name in file.files]
+        assert len(state) == len(straight_run(dropout))
+        # The seeds of Dropout(0) are drawn and not used.
+        expected = [
+            value
+            for value in zip(straight_run(dropout), state)
+            if dropout or value[0].dtype != np.uint32
+        ]
+        helpers.assert_close(*zip(*expected))
 
 
 def run_python(code, *arguments, virtual=1, status=0):

@@ -13,6 +13,7 @@ from keras import ops
 import keras_parallel as kp
 from tests import helpers
 from tests import models
+from tests import selection
 
 RNG = np.random.default_rng(0)
 X, Y = models.regression(24, RNG)
@@ -206,8 +207,9 @@ METRICS = {
 
 
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64")
-@pytest.mark.parametrize("name", list(METRICS))
-@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "devices"), selection.in_turn(METRICS, [2, 3])
+)
 def test_metrics_of_classes(name, devices):
     """J04: every metric has the one-device value."""
     make_model = functional(

@@ -14,6 +14,7 @@ from keras import optimizers
 import keras_parallel as kp
 from tests import helpers
 from tests import models
+from tests import selection
 from tests.equivalence.test_features import of_policy
 
 ROWS = 53  # A prime: two batches of 24 and one of 5.
@@ -49,49 +50,33 @@ def check(make_model, devices, parallelize=sharded, steps=3):
 
 
 CASES = {
-    "Adam": (2, lambda: optimizers.Adam(0.01, amsgrad=True)),
-    "Adafactor": (8, lambda: optimizers.Adafactor(0.01)),
-    "Lamb": (3, lambda: optimizers.Lamb(0.01)),
-    "Muon": (3, lambda: optimizers.Muon(0.01)),
-    "MultiOptimizer": (
-        8,
-        lambda: optimizers.MultiOptimizer(
-            optimizers.OptimizerMap(
-                models.sgd(), {"hidden/.*": optimizers.AdamW(0.01)}
-            )
-        ),
+    "Adam": lambda: optimizers.Adam(0.01, amsgrad=True),
+    "Adafactor": lambda: optimizers.Adafactor(0.01),
+    "Lamb": lambda: optimizers.Lamb(0.01),
+    "Muon": lambda: optimizers.Muon(0.01),
+    "MultiOptimizer": lambda: optimizers.MultiOptimizer(
+        optimizers.OptimizerMap(
+            models.sgd(), {"hidden/.*": optimizers.AdamW(0.01)}
+        )
     ),
-    "LossScaleOptimizer": (
-        2,
-        lambda: optimizers.LossScaleOptimizer(
-            models.sgd(), initial_scale=64.0, dynamic_growth_steps=2
-        ),
+    "LossScaleOptimizer": lambda: optimizers.LossScaleOptimizer(
+        models.sgd(), initial_scale=64.0, dynamic_growth_steps=2
     ),
-    "averages": (
-        3,
-        lambda: models.sgd(
-            use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3
-        ),
+    "averages": lambda: models.sgd(
+        use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3
     ),
-    "accumulation": (
-        8,
-        lambda: models.sgd(gradient_accumulation_steps=2, clipnorm=0.5),
+    "accumulation": lambda: models.sgd(
+        gradient_accumulation_steps=2, clipnorm=0.5
     ),
-    "global_clipnorm": (2, lambda: models.sgd(global_clipnorm=0.1)),
+    "global_clipnorm": lambda: models.sgd(global_clipnorm=0.1),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_optimizers(case):
-    devices, make_optimizer = CASES[case]
-    check(lambda: make_model(make_optimizer()), devices)
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("devices", [2, 3, 8])
-@pytest.mark.full
-def test_optimizers_on_each_number_of_devices(case, devices):
-    check(lambda: make_model(CASES[case][1]()), devices)
+@pytest.mark.parametrize(
+    ("case", "devices"), selection.in_turn(CASES, (2, 8, 3))
+)
+def test_optimizers(case, devices):
+    check(lambda: make_model(CASES[case]()), devices)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +91,9 @@ def test_mixed_precision(policy, devices):
     [
         (2, {}),
         (3, {"steps_per_execution": 2}),
-        (8, {"jit_compile": False}),
         (3, {"run_eagerly": True}),
+        # Operations one by one, too.
+        selection.case(8, {"jit_compile": False}, needed=False),
     ],
 )
 def test_fit(devices, options):

@@ -12,8 +12,8 @@ import pytest
 
 import keras_parallel
 from tests import models
+from tests import selection
 
-DEVICES = (1, 2, 3, 8)
 # Row counts by how they divide; N is the number of devices.
 ROW_COUNTS = {
     "one row": lambda n: 1,
@@ -23,25 +23,15 @@ ROW_COUNTS = {
 }
 
 
-def _all_and_pairwise():
-    """Every combination; `full` marks those that no pair of values needs.
+def _cases():
+    """Each model on some number of devices, with some row count.
 
-    Model i meets each number of devices once, and over the models each
-    number of devices meets each row count (a Latin square). One device, which
-    shares nothing out, is met by every fourth model.
+    One device, which shares nothing out, is met by one model for each.
     """
+    yield from selection.in_turn(models.MODELS, (2, 3, 8), ROW_COUNTS)
     for i, name in enumerate(models.MODELS):
-        for j, devices in enumerate(DEVICES):
-            for k, rows in enumerate(ROW_COUNTS):
-                needed = (i + j) % len(ROW_COUNTS) == k and (
-                    devices > 1 or i % 4 == 0
-                )
-                yield pytest.param(
-                    name,
-                    devices,
-                    rows,
-                    marks=[] if needed else pytest.mark.full,
-                )
+        for j, rows in enumerate(ROW_COUNTS):
+            yield selection.case(name, 1, rows, needed=i == 7 * j)
 
 
 def _batches(case, rows):
@@ -53,7 +43,7 @@ def _batches(case, rows):
     return [case.make_data(n, rng) for n in sizes]
 
 
-@pytest.mark.parametrize(("name", "devices", "rows"), list(_all_and_pairwise()))
+@pytest.mark.parametrize(("name", "devices", "rows"), list(_cases()))
 def test_steps_equal_one_device(name, devices, rows):
     case = models.MODELS[name]
     count = ROW_COUNTS[rows](devices)
@@ -64,11 +54,8 @@ def test_steps_equal_one_device(name, devices, rows):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        # A minute and a half for the two others.
-        pytest.param(name, marks=() if name == "ResNet50" else pytest.mark.full)
-        for name in models.APPLICATIONS
-    ],
+    # Half a minute for each that many layers have to be compiled for.
+    selection.every(len(models.APPLICATIONS), models.APPLICATIONS),
 )
 def test_one_step_of_an_application_equals_one_device(name):
     case = models.APPLICATIONS[name]

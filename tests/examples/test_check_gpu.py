@@ -5,6 +5,10 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
+from tests import selection
+
 BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
@@ -24,17 +28,29 @@ def run(tmp_path, *options):
     return done, rows
 
 
-def test_every_part_runs_and_is_judged(tmp_path):
-    done, rows = run(tmp_path)
+PARTS = (
+    *("devices", "equality", "like-one-device", "mixed-precision"),
+    *("memory", "classic", "visible-devices", "scopes"),
+    *("trace", "host-cost", "step-time"),
+)
+# Beside what runs below, and in `test_examples.py`; one of two that time.
+FEWER = tuple(
+    part
+    for part in PARTS
+    if part
+    not in ("equality", "like-one-device", "classic", "scopes", "step-time")
+)
+
+
+@pytest.mark.parametrize("parts", selection.every(2, [FEWER, PARTS]), ids=len)
+def test_every_part_runs_and_is_judged(parts, tmp_path):
+    chosen = [] if parts == PARTS else [f"--parts={','.join(parts[1:])}"]
+    done, rows = run(tmp_path, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     results = {}
     for row in rows:
         results.setdefault(row["part"], set()).add(row["result"])
-    assert list(results) == [
-        *("devices", "equality", "like-one-device", "mixed-precision"),
-        *("memory", "classic", "visible-devices", "scopes"),
-        *("trace", "host-cost", "step-time"),
-    ]
+    assert tuple(results) == parts
     for part, of_part in results.items():
         assert {"ok"} <= of_part <= {"ok", "shown"}, part
         assert f"| {part} |" in done.stdout
