@@ -39,3 +39,23 @@ def _forget_programs():
 
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture
+def float64(monkeypatch):
+    """All in double precision, where rounding is too small to hide a fault."""
+    import jax
+    import keras
+
+    # Means and normalization would compute in single precision anyway.
+    for module in ("backend", "backend.common.dtypes"):
+        monkeypatch.setattr(
+            f"keras.src.{module}.result_type", lambda *_: "float64"
+        )
+    jax.config.update("jax_enable_x64", True)
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_dtype_policy("float32")
+    keras.config.set_floatx("float32")
+    jax.config.update("jax_enable_x64", False)

@@ -1,6 +1,5 @@
 """Models in stages train like the same models on one device."""
 
-import jax
 import keras
 import numpy as np
 import pytest
@@ -255,23 +254,6 @@ def test_training_equals_one_device(name):
         steps=6,
         parallelize=in_stages,
     )
-
-
-@pytest.fixture
-def float64(monkeypatch):
-    """All in double precision, where rounding is too small to hide a fault."""
-    # Means and normalization would compute in single precision anyway.
-    for module in ("backend", "backend.common.dtypes"):
-        monkeypatch.setattr(
-            f"keras.src.{module}.result_type", lambda *_: "float64"
-        )
-    jax.config.update("jax_enable_x64", True)
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_dtype_policy("float32")
-    keras.config.set_floatx("float32")
-    jax.config.update("jax_enable_x64", False)
 
 
 @pytest.mark.usefixtures("float64")
