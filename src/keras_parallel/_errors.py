@@ -9,6 +9,7 @@
     ├── DistributionSetError   (also RuntimeError)    keras.distribution is on
     ├── BackendError           (also RuntimeError)    no engine for the backend
     ├── AlreadyStartedError    (also RuntimeError)    asked for too late
+    ├── ClusterError           (also RuntimeError)    a job or a cluster fails
     ├── DataWorkerError        (also RuntimeError)    a process that feeds data
     ├── TraceError             (also RuntimeError)    nothing can be recorded
     ├── MigrationError         (also ValueError)      no script to migrate
@@ -58,6 +59,10 @@ class BackendError(KerasParallelError, RuntimeError):
 
 class AlreadyStartedError(KerasParallelError, RuntimeError):
     """The backend runs already, so its devices cannot be changed."""
+
+
+class ClusterError(KerasParallelError, RuntimeError):
+    """A job or a cluster cannot be joined, or a part of it does not answer."""
 
 
 class DataWorkerError(KerasParallelError, RuntimeError):

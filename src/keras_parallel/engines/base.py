@@ -228,6 +228,48 @@ class Recording:
     timeline: Timeline | None = None
 
 
+class Processes(abc.ABC):
+    """The processes of a job, all of which run the same program.
+
+    Each of them calls the same methods in the same order.
+
+    Args:
+        count: How many there are.
+        rank: Which one this is, from 0.
+    """
+
+    def __init__(self, count: int, rank: int):
+        self.count = count
+        self.rank = rank
+
+    @abc.abstractmethod
+    def shared(self, value: bytes, reason: str) -> bytes:
+        """What process 0 has.
+
+        Process 0 does not wait. The others do, as long as it runs.
+
+        Args:
+            value: What this process has: counts in process 0.
+            reason: What is shared, for who waits.
+
+        Raises:
+            ClusterError: if process 0 has ended.
+        """
+
+    @abc.abstractmethod
+    def gathered(self, value: bytes, reason: str) -> list[bytes]:
+        """What each process has, by rank.
+
+        Raises:
+            ClusterError: if one of them does not answer within the time that
+                the job was joined with.
+        """
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """Leaves the job, once all others have come to do so too."""
+
+
 class Engine(abc.ABC):
     """The devices of one Keras backend, and replicas on them."""
 
@@ -266,6 +308,46 @@ class Engine(abc.ABC):
             AlreadyStartedError: if the backend runs already with other
                 devices.
         """
+
+    @property
+    def processes(self) -> Processes | None:
+        """The job that was joined, if there are other processes in it."""
+        return None
+
+    def join(
+        self,
+        address: str,
+        count: int,
+        rank: int,
+        timeout: float,
+        local_devices: list[int] | None,
+    ) -> None:
+        """Joins a job of several processes, each with devices of its own.
+
+        Afterwards `list_devices()` lists those of all, and replicas on
+        devices of several processes run in all of them. Called before the
+        backend starts.
+
+        Args:
+            address: `"host:port"` of process 0.
+            count: How many processes there are.
+            rank: Which one this is, from 0.
+            timeout: Seconds to wait for the others, now and later.
+            local_devices: Indices of the accelerators that this process takes
+                of those it sees. `None` for all of them.
+
+        Raises:
+            AlreadyStartedError: if the backend runs already.
+            ClusterError: if there is no such job, or a process that does not
+                come, or if processes have devices of different kinds.
+            BackendError: if this engine runs in one process only.
+        """
+        del address, count, rank, timeout, local_devices
+        raise BackendError(
+            "A job of several processes runs on an engine that joins it. "
+            f"Received: the Keras backend {self.backend!r}. A setting that "
+            "works: KERAS_BACKEND=jax."
+        )
 
     @property
     def rounds_layer(self) -> type:

@@ -15,6 +15,7 @@ KINDS = ("gpu", "tpu", "cpu")
 # TensorFlow writes "/job:localhost/replica:0/task:0/device:GPU:0".
 _SPELLING = re.compile(
     r"(?:/job:localhost/replica:0/task:0(?=/))?"
+    r"(?:/?worker:(?P<worker>[0-9]+)(?=/))?"
     r"/?(?:device:)?(?P<kind>[a-z]+):(?P<index>[0-9]+)",
     re.IGNORECASE,
 )
@@ -36,11 +37,14 @@ class Device:
         index: Position among the devices of that kind, from 0. GPUs count
             within `CUDA_VISIBLE_DEVICES`.
         virtual: Whether it is a CPU device that stands for another.
+        worker: The rank of the process that has it, in a job of several:
+            `index` counts within that process.
     """
 
     kind: str
     index: int
     virtual: bool = dataclasses.field(default=False, compare=False)
+    worker: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -56,8 +60,9 @@ class Device:
 
     @property
     def name(self) -> str:
-        """The name as users write it, such as `"gpu:0"`."""
-        return f"{self.kind}:{self.index}"
+        """The name as users write it: `"gpu:0"`, or `"worker:1/gpu:0"`."""
+        of_worker = "" if self.worker is None else f"worker:{self.worker}/"
+        return f"{of_worker}{self.kind}:{self.index}"
 
     def __str__(self) -> str:
         return f"{self.name} (virtual)" if self.virtual else self.name
@@ -85,7 +90,8 @@ class Device:
                 f"'gpu:0' or 'cpu:0'. Received: {name!r}. An argument "
                 f"that works: `{works}`."
             )
-        return cls(match["kind"].lower(), int(match["index"]))
+        worker = match["worker"] and int(match["worker"])
+        return cls(match["kind"].lower(), int(match["index"]), worker=worker)
 
 
 def best_kind(available: Sequence[Device]) -> tuple[Device, ...]:

@@ -1,5 +1,6 @@
 """The devices of JAX, and replicas on them."""
 
+import dataclasses
 import importlib.metadata
 import os
 import types
@@ -10,15 +11,18 @@ import keras
 
 from keras_parallel._errors import AlreadyStartedError
 from keras_parallel._errors import BackendError
+from keras_parallel._errors import ClusterError
 from keras_parallel._errors import DeviceError
 from keras_parallel._logging import logger
 from keras_parallel.engines.base import Engine
+from keras_parallel.engines.jax import _processes
 from keras_parallel.engines.jax._compilations import compilations
 from keras_parallel.engines.jax._profile import profile
 from keras_parallel.engines.jax._replicas import JaxReplicas
 from keras_parallel.engines.jax._rounds import JaxRoundsLayer
 from keras_parallel.engines.jax._stages import JaxStages
 from keras_parallel.planning import Device
+from keras_parallel.planning.devices import best_kind
 
 # JAX's names for platforms that we call by one name.
 _KIND_OF_PLATFORM = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
@@ -37,6 +41,7 @@ class JaxEngine(Engine):
         self._num_virtual = 0
         # `Device` -> `jax.Device`, read when the backend is first needed.
         self._known = None
+        self._processes = None
 
     @property
     def backend(self):
@@ -51,7 +56,30 @@ class JaxEngine(Engine):
         return self._known
 
     def _read_devices(self):
-        local = _local_devices()
+        local = self._read_local(_local_devices())
+        if self._processes is None:
+            return local
+        return self._read_all(local)
+
+    def _read_all(self, local):
+        """The devices of all processes, by rank; each has one kind only.
+
+        JAX tells the devices of all processes for one platform.
+        """
+        best = best_kind(tuple(local))
+        platform = local[best[0]].platform
+        of_all = [d for d in jax.devices() if d.platform == platform]
+        known = {}
+        for rank in range(self._processes.count):
+            of_rank = [d for d in of_all if d.process_index == rank]
+            if self._num_virtual:
+                of_rank = of_rank[:-1]
+            for device, jax_device in zip(best, of_rank):
+                joint = dataclasses.replace(device, worker=rank)
+                known[joint] = jax_device
+        return known
+
+    def _read_local(self, local):
         count = self._num_virtual
         if count and local[0].platform == "cpu":
             known = {
@@ -94,11 +122,41 @@ class JaxEngine(Engine):
         self._num_virtual = count
 
     @property
+    def processes(self):
+        return self._processes
+
+    def join(self, address, count, rank, timeout, local_devices):
+        if self._known is not None:
+            _processes.refuse_started()
+        self._processes = _processes.join(
+            address, count, rank, timeout, local_devices
+        )
+        self._check_alike()
+
+    def _check_alike(self):
+        """All processes have as many devices, of one kind: rows are equal."""
+        local = best_kind(tuple(self._read_local(_local_devices())))
+        mine = f"{len(local)} of kind {local[0].kind!r}"
+        found = self._processes.gathered(mine.encode(), "its devices")
+        counts = [text.decode() for text in found]
+        if len({*counts}) > 1:
+            self._processes.leave()
+            raise ClusterError(
+                "Each process of a job has as many devices of the same kind. "
+                "Received, by rank: "
+                + "; ".join(f"{i}: {text}" for i, text in enumerate(counts))
+                + ". Where a process has the wrong kind, its accelerators "
+                "could not be started: `keras-parallel devices` there says "
+                "why. A start that works gives each as many: `srun "
+                "--gpus-per-task=1 python script.py`."
+            )
+
+    @property
     def rounds_layer(self):
         return JaxRoundsLayer
 
     def replicas(self, devices, report, shard_optimizer=False):
-        _check_process()
+        self._check_process()
         _check_randomness()
         known = self._devices()
         return JaxReplicas(
@@ -106,9 +164,34 @@ class JaxEngine(Engine):
         )
 
     def stages(self, devices, homes_of, traced):
-        _check_process()
+        self._check_process()
+        if self._processes is not None:
+            raise BackendError(
+                "The stages of a model lie in one process so far. Received: "
+                f"process {self._processes.rank} of {self._processes.count} "
+                "of a job. Train a device-parallel model in a process of its "
+                "own, or one that holds it whole in a job: "
+                "`keras_parallel.data_parallel(model)`."
+            )
         known = self._devices()
         return JaxStages(devices, [known[d] for d in devices], homes_of, traced)
+
+    def _check_process(self):
+        if self._processes is None and jax.process_count() > 1:
+            raise BackendError(
+                "Processes of a job are joined by keras_parallel, which keeps "
+                "them in step. Received: process "
+                f"{jax.process_index()} of {jax.process_count()} of "
+                "`jax.distributed`. In place of "
+                "`jax.distributed.initialize(...)`, with the same arguments: "
+                "`keras_parallel.cluster.initialize()`."
+            )
+        if keras.config.is_nnx_enabled():
+            raise BackendError(
+                "Variables that belong to flax.nnx are not placed on several "
+                "devices. Received: keras.config.is_nnx_enabled() is True. "
+                "Unset `KERAS_NNX_ENABLED`."
+            )
 
     def profile(self):
         return profile(self._devices())
@@ -171,22 +254,6 @@ def _reserve_threads(num_devices):
     given = os.environ.get("PJRT_NPROC", "")
     if not given.isdecimal() or int(given) < wanted:
         os.environ["PJRT_NPROC"] = str(wanted)
-
-
-def _check_process():
-    if jax.process_count() > 1:
-        raise BackendError(
-            "The replicas of a model lie in one process so far. Received: "
-            f"process {jax.process_index()} of {jax.process_count()} of "
-            "`jax.distributed`. Train in a process that did not call "
-            "`jax.distributed.initialize()`: it uses all devices of its host."
-        )
-    if keras.config.is_nnx_enabled():
-        raise BackendError(
-            "Variables that belong to flax.nnx are not placed on several "
-            "devices. Received: keras.config.is_nnx_enabled() is True. Unset "
-            "`KERAS_NNX_ENABLED`."
-        )
 
 
 def _check_randomness():

@@ -12,6 +12,7 @@ from jax.core import ShapedArray
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 
+from keras_parallel.engines.jax._processes import put
 from keras_parallel.planning import lay_out_rows
 
 # Arrays of other kinds go the long way, which knows what to do with them.
@@ -65,7 +66,7 @@ class Placement:
         shardings = self._shardings_of(leaves)
         if None in shardings:
             return [
-                x if s is None else jax.device_put(x, s)
+                x if s is None else put([x], [s])[0]
                 for x, s in zip(leaves, shardings)
             ]
         if any(
@@ -73,7 +74,7 @@ class Placement:
             for x, s in zip(leaves, shardings)
         ):
             # One call for all of them costs little more than one leaf.
-            return jax.device_put(leaves, shardings)
+            return put(leaves, shardings)
         return leaves
 
     def _shardings_of(self, leaves):

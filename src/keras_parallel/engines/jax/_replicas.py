@@ -14,6 +14,7 @@ from keras_parallel.engines.jax import _apart
 from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._placement import Placement
+from keras_parallel.engines.jax._processes import is_joint
 from keras_parallel.engines.jax._program import compiled_step
 from keras_parallel.engines.jax._row_sums import Rows
 from keras_parallel.engines.jax._state import StepState
@@ -69,10 +70,18 @@ class JaxReplicas(JaxExecution, Replicas):
                 outputs, state = step(state, data)
             else:
                 outputs, state = summed_once(step, (state, data), rows)
+        if is_joint(self.on_each):
+            # A process reads what its own devices hold only.
+            outputs = jax.tree.map(self._pinned, outputs)
         # Without this XLA may return a part of the state sharded, and the next
         # step would be compiled once more for it.
         layout = self._layout_of_state(name, state)
         return outputs, jax.lax.with_sharding_constraint(state, layout)
+
+    def _pinned(self, leaf):
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        return jax.lax.with_sharding_constraint(leaf, self.on_each)
 
     def place_batch(self, batch):
         return self._placement.place(batch)

@@ -12,6 +12,9 @@ import jax
 from jax._src.array import ArrayImpl
 
 from keras_parallel.engines.jax import _apart
+from keras_parallel.engines.jax._processes import is_joint
+from keras_parallel.engines.jax._processes import put
+from keras_parallel.engines.jax._processes import whole_on_each
 
 # The attribute of a variable that remembers, beside the one-device array it
 # holds, the replicated array which that is a part of.
@@ -64,7 +67,12 @@ class StepState:
                 _remember(variable, copy, replicated)
                 variable._value = copy
             elif self._shardings and _apart.lies_apart(replicated):
-                _apart.keep_apart(variable, self._home)
+                if is_joint(replicated.sharding):
+                    # Later no other process may be there to give its part.
+                    whole = whole_on_each(replicated, self._on_each)
+                    variable._value = home_copy(whole, self._home)
+                else:
+                    _apart.keep_apart(variable, self._home)
         self._arrays = []
 
     def _held(self):
@@ -92,7 +100,7 @@ class StepState:
         missing = [i for i, array in enumerate(arrays) if array is None]
         if missing:
             # One call for all costs little more than one array.
-            placed = jax.device_put(
+            placed = put(
                 [held[i] for i in missing], [shardings[i] for i in missing]
             )
             for i, array in zip(missing, placed):
