@@ -9,12 +9,14 @@ from keras_parallel.engines._select import list_devices
 from keras_parallel.engines._select import set_virtual_devices_from_outside
 from keras_parallel.engines._select import use_virtual_devices
 from keras_parallel.engines.base import Engine
+from keras_parallel.engines.base import Processes
 from keras_parallel.engines.base import Recording
 from keras_parallel.engines.base import Replicas
 
 __all__ = [
     "VIRTUAL_DEVICES_VARIABLE",
     "Engine",
+    "Processes",
     "Recording",
     "Replicas",
     "active_engine",

@@ -137,6 +137,18 @@ class Replicas(Execution):
         a placed batch costs nothing.
         """
 
+    def by_itself(
+        self, variables: list
+    ) -> contextlib.AbstractContextManager[None]:
+        """The context in which one process of a job uses `variables` alone.
+
+        Inside they have the values that they had, in arrays that other
+        processes do not belong to. A variable that has the same value when it
+        ends holds what it held before.
+        """
+        del variables
+        return contextlib.nullcontext()
+
     @abc.abstractmethod
     def rows_on(self, array: Any) -> dict[str, int]:
         """Reads from a placed array how many rows each device holds."""

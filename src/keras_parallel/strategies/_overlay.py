@@ -252,6 +252,17 @@ def overlay(state: OverlayState):
     return model
 
 
+def adopt(twin, model):
+    """Gives a twin the compile state of `model`, a parallel model."""
+    state, own = twin._keras_parallel, _own_dict(twin)
+    for name, value in _own_dict(model).items():
+        if name != "_keras_parallel":
+            state.own(name)
+            own[name] = value
+    own |= dict.fromkeys(_keras.COMPILED_FUNCTIONS)
+    return twin
+
+
 def check_template(model, maker):
     """Raises `RefusedModelError` unless a parallel model can be made of it.
 

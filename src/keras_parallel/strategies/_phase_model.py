@@ -17,6 +17,7 @@ from keras_parallel.strategies import _twin
 from keras_parallel.strategies._frozen import FrozenSet
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
+from keras_parallel.strategies._overlay import adopt
 from keras_parallel.strategies._overlay import overlay
 from keras_parallel.strategies._overlay import own_attributes_of
 from keras_parallel.strategies._training import check_not_distributed
@@ -128,7 +129,7 @@ def phase_model(phase, freeze: list[keras.Layer], is_second: bool):
     )
     made = overlay(state)
     if _twin.is_parallel(model):
-        _twin.adopt(made, model)
+        adopt(made, model)
     optimizer = model.optimizer
     if phase.optimizer is not None:
         optimizer = _phase_optimizer.optimizer_of(

@@ -7,13 +7,13 @@ the process, from which Keras shuffles and a `make_batch` may draw.
 import contextlib
 import copy
 import json
-import random
 from collections.abc import Callable
 
 import keras
 import numpy as np
 
 from keras_parallel.strategies import _keras
+from keras_parallel.strategies import _random
 
 
 class Position(keras.layers.Layer):
@@ -37,7 +37,7 @@ class Position(keras.layers.Layer):
             {
                 "epoch": self.epoch,
                 "round": self.round,
-                "random": _random_state(),
+                "random": _random.state(),
                 "seeds": [v.numpy().tolist() for v in self._seeds()],
             }
         )
@@ -46,7 +46,7 @@ class Position(keras.layers.Layer):
     def load_own_variables(self, store):
         found = json.loads(bytes(np.asarray(store["position"])).decode())
         self.epoch, self.round = found["epoch"], found["round"]
-        _set_random_state(found["random"])
+        _random.set_state(found["random"])
         for variable, value in zip(self._seeds(), found["seeds"], strict=True):
             variable.assign(np.asarray(value, variable.dtype))
 
@@ -54,31 +54,11 @@ class Position(keras.layers.Layer):
 @contextlib.contextmanager
 def untouched_random_state():
     """Random numbers and names come afterwards as if nothing ran inside."""
-    state, attributes = _random_state(), _keras.global_attributes()
+    state, attributes = _random.state(), _keras.global_attributes()
     names = copy.copy(attributes["object_name_uids"])
     try:
         yield
     finally:
         attributes["object_name_uids"] = names
         _keras.set_global_attributes(attributes)
-        _set_random_state(state)
-
-
-def _random_state():
-    generator = _keras.global_seed_generator()
-    kind, keys, *rest = np.random.get_state(legacy=True)
-    return {
-        "python": random.getstate(),
-        "numpy": [kind, np.asarray(keys).tolist(), *rest],
-        "keras": generator and generator.state.numpy().tolist(),
-    }
-
-
-def _set_random_state(state):
-    version, keys, gauss = state["python"]
-    random.setstate((version, tuple(keys), gauss))
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, np.asarray(keys, "uint32"), *rest))
-    generator = _keras.global_seed_generator()
-    if state["keras"] is not None and generator is not None:
-        generator.state.assign(state["keras"])
+        _random.set_state(state)

@@ -14,12 +14,16 @@ from keras_parallel._errors import DistributionSetError
 from keras_parallel._errors import RefusedModelError
 from keras_parallel.strategies import _checks
 from keras_parallel.strategies import _feeding
+from keras_parallel.strategies import _job
 from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _mistakes
+from keras_parallel.strategies import _once
 from keras_parallel.strategies import _targets
 from keras_parallel.strategies._names import check_old_output_names
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
+from keras_parallel.strategies._overlay import adopt
+from keras_parallel.strategies._overlay import overlay
 
 
 class TrainingState(OverlayState):
@@ -49,6 +53,8 @@ class TrainingState(OverlayState):
         self.failed_batch = None
         # Whether nothing is logged, as for a model that is only tried out.
         self.is_quiet = False
+        # For callbacks of a job of several processes.
+        self._own_twin = None
 
     def compile_arguments(self, model, args, kwargs):
         if not _targets.is_of_keras(self.template.compile):
@@ -115,6 +121,25 @@ class TrainingState(OverlayState):
         _check_no_distribution()
         return self.execution.running(model)
 
+    @property
+    def processes(self):
+        """The job that trains the model, if other processes take part."""
+        workers = {device.worker for device in self.execution.devices}
+        return self.engine.processes if len(workers) > 1 else None
+
+    def by_itself(self) -> "TrainingState":
+        """What a model like this one holds on the devices of this process."""
+        raise NotImplementedError
+
+    def own_twin(self, model):
+        """A twin of the parallel `model` that this process runs alone."""
+        if self._own_twin is None:
+            alone = self.by_itself()
+            alone.hidden = {*self.hidden}
+            alone.own_attributes = {*self.own_attributes}
+            self._own_twin = overlay(alone)
+        return adopt(self._own_twin, model)
+
 
 def _step_of(model, kind):
     """The step that the user's model has, without what is put above it."""
@@ -132,6 +157,11 @@ def _runs_on_devices(name):
     @functools.wraps(keras_method)
     def method(self, *args, **kwargs):
         parallel = self._keras_parallel
+        if parallel.processes is not None and _once.in_callback():
+            # Other processes wait for what the callback does.
+            twin = parallel.own_twin(self)
+            with parallel.execution.by_itself(_job.variables_of(self)):
+                return getattr(twin, name)(*args, **kwargs)
         if name in _CHECKED_BEFORE:
             _checks.check_before(self, name, args, kwargs)
         try:
@@ -153,8 +183,18 @@ def _is_fed(name):
 
     @functools.wraps(on_devices)
     def method(self, *args, **kwargs):
-        engine = self._keras_parallel.engine
-        with _feeding.fed(name, engine, args, kwargs) as (args, kwargs):
+        parallel = self._keras_parallel
+        with contextlib.ExitStack() as stack:
+            fed = _feeding.fed(name, parallel.engine, args, kwargs)
+            args, kwargs = stack.enter_context(fed)
+            together = _job.together(
+                parallel.processes,
+                getattr(parallel.template, name),
+                lambda: _job.variables_of(self),
+                args,
+                kwargs,
+            )
+            args, kwargs = stack.enter_context(together)
             return on_devices(self, *args, **kwargs)
 
     return method

@@ -10,10 +10,10 @@ from typing import Any
 
 import keras
 
-from keras_parallel.strategies import _keras
 from keras_parallel.strategies import _targets
 from keras_parallel.strategies._overlay import Overlay
 from keras_parallel.strategies._overlay import OverlayState
+from keras_parallel.strategies._overlay import adopt
 from keras_parallel.strategies._overlay import overlay
 from keras_parallel.strategies._overlay import own_attributes_of
 from keras_parallel.strategies.data import data_parallel
@@ -101,15 +101,4 @@ class _OneDeviceState(OverlayState):
 def _quiet(twin):
     # The user has not called `fit`.
     twin._keras_parallel.is_quiet = True
-    return twin
-
-
-def adopt(twin, model):
-    """Gives a twin the compile state of `model`, a parallel model."""
-    state, own = twin._keras_parallel, own_attributes_of(twin)
-    for name, value in own_attributes_of(model).items():
-        if name != "_keras_parallel":
-            state.own(name)
-            own[name] = value
-    own |= dict.fromkeys(_keras.COMPILED_FUNCTIONS)
     return twin

@@ -4,6 +4,7 @@ Synchronous and exact: the batch, its statistics, its loss and its metrics
 are those of the whole batch, as on one device.
 """
 
+import copy
 import numbers
 from collections.abc import Sequence
 
@@ -144,6 +145,17 @@ class DataParallelState(TrainingState):
             self.replicas.shard_optimizer,
             layers,
         )
+
+    def by_itself(self):
+        rank = self.engine.processes.rank
+        own = [d for d in self.replicas.devices if d.worker == rank]
+        alone = copy.copy(self)
+        alone.replicas = alone.execution = self.engine.replicas(
+            tuple(own), self._report, self.replicas.shard_optimizer
+        )
+        alone.states = {}
+        alone.is_quiet = True
+        return alone
 
     def plan(self, model, batch_size):
         return _data_plan.plan_of(self, model, batch_size)

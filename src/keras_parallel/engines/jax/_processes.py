@@ -1,10 +1,13 @@
 """Several processes of one job, and arrays that lie on devices of all of them.
 
 Touches private names of JAX: `jax._src.distributed.global_state`, which has the
-client of the job's key-value store. With the public functions of
+client of the job's key-value store: with the public functions of
 `jax.experimental.multihost_utils` each byte would pass through a program that
-is compiled for its shape.
+is compiled for its shape. And one of Keras, `Variable._value`, the array that a
+variable holds.
 """
+
+import contextlib
 
 import jax
 import numpy as np
@@ -211,3 +214,24 @@ def _of_this_process(value):
 def whole_on_each(array, on_each):
     """An array whose parts lie in several processes, whole on each device."""
     return jax.jit(lambda a: a, out_shardings=on_each)(array)
+
+
+@contextlib.contextmanager
+def by_itself(variables):
+    """See `Replicas.by_itself`."""
+    held = [variable._value for variable in variables]
+    for variable, value in zip(variables, held):
+        # A step consumes what it takes, and others still need what is here.
+        copy = np.array(_of_this_process(value))
+        variable._value = jax.device_put(copy)
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, held):
+            if _same_bits(variable._value, value):
+                variable._value = value
+
+
+def _same_bits(one, other):
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and one.tobytes() == other.tobytes()

@@ -14,6 +14,7 @@ from keras_parallel.engines.jax import _apart
 from keras_parallel.engines.jax._execution import JaxExecution
 from keras_parallel.engines.jax._outline import outline_of
 from keras_parallel.engines.jax._placement import Placement
+from keras_parallel.engines.jax._processes import by_itself
 from keras_parallel.engines.jax._processes import is_joint
 from keras_parallel.engines.jax._program import compiled_step
 from keras_parallel.engines.jax._row_sums import Rows
@@ -155,6 +156,9 @@ class JaxReplicas(JaxExecution, Replicas):
                 sharding = NamedSharding(self.on_each.mesh, split)
             self._slot_shardings[shape] = sharding
         return self._slot_shardings[shape]
+
+    def by_itself(self, variables):
+        return by_itself(variables)
 
     def rows_on(self, array):
         return {
